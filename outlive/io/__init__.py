@@ -1,0 +1,1 @@
+"""Files: reading and writing the formats that models come in."""
