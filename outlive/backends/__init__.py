@@ -1,0 +1,1 @@
+"""Devices, each with its accelerated kernels; loaded on use."""

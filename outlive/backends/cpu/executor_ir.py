@@ -1,0 +1,272 @@
+"""LLVM IR of the loop that runs a word list, and of the worker that shares its parallel records.
+
+A parallel record is published as a ticket, one 64-bit word `generation << 32 | parts << 16 | next`: taking a part is one
+atomic increment, and the part's number, the count of parts and the record they belong to cannot disagree. The record's own
+fields are read only by a holder of a valid part; the caller publishes nothing new until every part is done. So a worker that
+slept through a record finds an exhausted ticket, or a part of a newer record, and both are right.
+
+Going to sleep: the worker announces itself in `sleepers`, then looks at the ticket once more; the caller stores the ticket,
+then looks at `sleepers`. Both orders are sequentially consistent, so one of the two sees the other.
+"""
+from __future__ import annotations
+
+POOL_WORDS = 64
+# Offsets in 64-bit words; what different threads write lies on cache lines of its own.
+BUSY, TICKET, DONE, KERNEL, ARGS, ERROR, SLEEPERS, EPOCH, STOP, PARTS_MAX, SPINS = 0, 8, 16, 24, 25, 26, 32, 40, 48, 49, 50
+
+SYMBOLS = ("outlive_executor_run", "outlive_executor_work", "outlive_executor_stop")
+
+_FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
+_PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
+_PAUSE_DECLARATION = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
+
+_DECLARATIONS = """
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+"""
+
+_WAKE = """
+define internal void @wake(ptr %pool) noinline {
+  %epoch = getelementptr i64, ptr %pool, i64 EPOCH
+  %old = atomicrmw add ptr %epoch, i32 1 seq_cst
+  %rc = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %epoch, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  ret void
+}
+
+define void @outlive_executor_stop(ptr %pool) {
+  %stop = getelementptr i64, ptr %pool, i64 STOP
+  store atomic i64 1, ptr %stop seq_cst, align 8
+  call void @wake(ptr %pool)
+  ret void
+}
+"""
+
+_TAKE = """
+; Takes parts of the published record until none is left. Returns how many it did.
+define internal i64 @take(ptr %pool) {
+entry:
+  %ticket = getelementptr i64, ptr %pool, i64 TICKET
+  %done = getelementptr i64, ptr %pool, i64 DONE
+  %kernel.p = getelementptr i64, ptr %pool, i64 KERNEL
+  %args.p = getelementptr i64, ptr %pool, i64 ARGS
+  %error.p = getelementptr i64, ptr %pool, i64 ERROR
+  br label %look
+look:
+  %taken = phi i64 [0, %entry], [%taken.next, %finished]
+  %seen = load atomic i64, ptr %ticket acquire, align 8
+  %seen.next = and i64 %seen, 65535
+  %seen.high = lshr i64 %seen, 16
+  %seen.parts = and i64 %seen.high, 65535
+  %maybe = icmp ult i64 %seen.next, %seen.parts
+  br i1 %maybe, label %grab, label %out
+grab:
+  %mine = atomicrmw add ptr %ticket, i64 1 acq_rel
+  %part = and i64 %mine, 65535
+  %mine.high = lshr i64 %mine, 16
+  %parts = and i64 %mine.high, 65535
+  %valid = icmp ult i64 %part, %parts
+  br i1 %valid, label %work, label %out
+work:
+  %kernel = load ptr, ptr %kernel.p, align 8
+  %args = load ptr, ptr %args.p, align 8
+  %rc = call i64 %kernel(ptr %args, i64 %part, i64 %parts)
+  %failed = icmp ne i64 %rc, 0
+  br i1 %failed, label %note, label %finished
+note:
+  store atomic i64 %rc, ptr %error.p monotonic, align 8
+  br label %finished
+finished:
+  %old = atomicrmw add ptr %done, i64 1 release
+  %taken.next = add i64 %taken, 1
+  br label %look
+out:
+  ret i64 %taken
+}
+"""
+
+_WORK = """
+define void @outlive_executor_work(ptr %pool) {
+entry:
+  %ticket = getelementptr i64, ptr %pool, i64 TICKET
+  %sleepers = getelementptr i64, ptr %pool, i64 SLEEPERS
+  %epoch = getelementptr i64, ptr %pool, i64 EPOCH
+  %stop.p = getelementptr i64, ptr %pool, i64 STOP
+  %spins.p = getelementptr i64, ptr %pool, i64 SPINS
+  %spins = load i64, ptr %spins.p, align 8
+  br label %try
+try:
+  %taken = call i64 @take(ptr %pool)
+  br label %spin
+spin:
+  %i = phi i64 [0, %try], [%i.next, %idle]
+  %now = load atomic i64, ptr %ticket acquire, align 8
+  %next = and i64 %now, 65535
+  %high = lshr i64 %now, 16
+  %parts = and i64 %high, 65535
+  %some = icmp ult i64 %next, %parts
+  br i1 %some, label %try, label %check
+check:
+  %stop = load atomic i64, ptr %stop.p acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %quit, label %count
+count:
+  %i.next = add i64 %i, 1
+  %tired = icmp uge i64 %i.next, %spins
+  br i1 %tired, label %announce, label %idle
+idle:
+  PAUSE
+  br label %spin
+announce:
+  %s0 = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  %e = load atomic i32, ptr %epoch seq_cst, align 4
+  %again = load atomic i64, ptr %ticket seq_cst, align 8
+  %again.next = and i64 %again, 65535
+  %again.high = lshr i64 %again, 16
+  %again.parts = and i64 %again.high, 65535
+  %again.some = icmp ult i64 %again.next, %again.parts
+  %stop2 = load atomic i64, ptr %stop.p seq_cst, align 8
+  %stopped2 = icmp ne i64 %stop2, 0
+  %leave = or i1 %again.some, %stopped2
+  br i1 %leave, label %wakeup, label %sleep
+sleep:
+  %e64 = zext i32 %e to i64
+  %rc = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %epoch, i64 128, i64 %e64, ptr null, ptr null, i64 0)
+  br label %wakeup
+wakeup:
+  %s1 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  br label %try
+quit:
+  ret void
+}
+"""
+
+_SHARE = """
+; Runs one record together with the workers; the caller owns the pool. Returns the record's code.
+define internal i64 @share(ptr %pool, i64 %kernel, ptr %args, i64 %parts) {
+entry:
+  %ticket = getelementptr i64, ptr %pool, i64 TICKET
+  %done = getelementptr i64, ptr %pool, i64 DONE
+  %kernel.p = getelementptr i64, ptr %pool, i64 KERNEL
+  %args.p = getelementptr i64, ptr %pool, i64 ARGS
+  %error.p = getelementptr i64, ptr %pool, i64 ERROR
+  %sleepers.p = getelementptr i64, ptr %pool, i64 SLEEPERS
+  store i64 %kernel, ptr %kernel.p, align 8
+  store ptr %args, ptr %args.p, align 8
+  store atomic i64 0, ptr %done monotonic, align 8
+  store atomic i64 0, ptr %error.p monotonic, align 8
+  %old = load atomic i64, ptr %ticket monotonic, align 8
+  %old.generation = lshr i64 %old, 32
+  %generation = add i64 %old.generation, 1
+  %shifted = shl i64 %generation, 32
+  %parts.shifted = shl i64 %parts, 16
+  %fresh = or i64 %shifted, %parts.shifted
+  store atomic i64 %fresh, ptr %ticket seq_cst, align 8
+  %sleepers = load atomic i64, ptr %sleepers.p seq_cst, align 8
+  %asleep = icmp ne i64 %sleepers, 0
+  br i1 %asleep, label %rouse, label %help
+rouse:
+  call void @wake(ptr %pool)
+  br label %help
+help:
+  %taken = call i64 @take(ptr %pool)
+  br label %join
+join:
+  %i = phi i64 [0, %help], [%i.next, %pause], [0, %yield]
+  %count = load atomic i64, ptr %done acquire, align 8
+  %complete = icmp eq i64 %count, %parts
+  br i1 %complete, label %out, label %wait
+wait:
+  %i.next = add i64 %i, 1
+  %long = icmp ugt i64 %i.next, 2000
+  br i1 %long, label %yield, label %pause
+pause:
+  PAUSE
+  br label %join
+yield:
+  %y = call i32 @sched_yield()
+  br label %join
+out:
+  %rc = load atomic i64, ptr %error.p monotonic, align 8
+  ret i64 %rc
+}
+"""
+
+_RUN = """
+define i64 @outlive_executor_run(ptr %words, i64 %count, ptr %pool) {
+entry:
+  %busy = getelementptr i64, ptr %pool, i64 BUSY
+  %parts.max.p = getelementptr i64, ptr %pool, i64 PARTS_MAX
+  %alone = icmp eq ptr %pool, null
+  br label %loop
+loop:
+  %offset = phi i64 [0, %entry], [%offset.next, %advance]
+  %owner = phi i1 [false, %entry], [%owner.next, %advance]
+  %more = icmp ult i64 %offset, %count
+  br i1 %more, label %read, label %finish
+read:
+  %record = getelementptr i64, ptr %words, i64 %offset
+  %nargs.p = getelementptr i64, ptr %record, i64 1
+  %wanted.p = getelementptr i64, ptr %record, i64 2
+  %args = getelementptr i64, ptr %record, i64 3
+  %kernel = load i64, ptr %record, align 8
+  %nargs = load i64, ptr %nargs.p, align 8
+  %wanted = load i64, ptr %wanted.p, align 8
+  %unshared = icmp ult i64 %wanted, 2
+  %serial.0 = or i1 %unshared, %alone
+  br i1 %serial.0, label %serial, label %limit
+limit:
+  %parts.max = load i64, ptr %parts.max.p, align 8
+  %over = icmp ugt i64 %wanted, %parts.max
+  %parts = select i1 %over, i64 %parts.max, i64 %wanted
+  %one = icmp ult i64 %parts, 2
+  br i1 %one, label %serial, label %acquire
+acquire:
+  br i1 %owner, label %together, label %attempt
+attempt:
+  %exchange = cmpxchg ptr %busy, i64 0, i64 1 acquire monotonic
+  %got = extractvalue {i64, i1} %exchange, 1
+  br i1 %got, label %together, label %serial
+together:
+  %rc.shared = call i64 @share(ptr %pool, i64 %kernel, ptr %args, i64 %parts)
+  br label %checked
+serial:
+  %callee = inttoptr i64 %kernel to ptr
+  %rc.serial = call i64 %callee(ptr %args, i64 0, i64 1)
+  br label %checked
+checked:
+  %owner.next = phi i1 [true, %together], [%owner, %serial]
+  %rc = phi i64 [%rc.shared, %together], [%rc.serial, %serial]
+  %ok = icmp eq i64 %rc, 0
+  br i1 %ok, label %advance, label %finish
+advance:
+  %past = add i64 %offset, 3
+  %offset.next = add i64 %past, %nargs
+  br label %loop
+finish:
+  %result = phi i64 [-1, %loop], [%offset, %checked]
+  %held = phi i1 [%owner, %loop], [%owner.next, %checked]
+  br i1 %held, label %release, label %out
+release:
+  store atomic i64 0, ptr %busy release, align 8
+  br label %out
+out:
+  ret i64 %result
+}
+"""
+
+
+def executor_ir(machine: str) -> str:
+    """The module's text for a machine as `platform.machine()` names it (x86_64 or aarch64).
+
+    Raises ValueError for another machine.
+    """
+    if machine not in _PAUSE:
+        raise ValueError(f"[executor] there is no executor for {machine!r}: only for x86_64 and aarch64")
+    text = _DECLARATIONS + _PAUSE_DECLARATION[machine] + _WAKE + _TAKE + _WORK + _SHARE + _RUN
+    names = {"PAUSE": _PAUSE[machine], "FUTEX": str(_FUTEX_NUMBER[machine]), "PARTS_MAX": str(PARTS_MAX)}
+    for name, offset in (("BUSY", BUSY), ("TICKET", TICKET), ("DONE", DONE), ("KERNEL", KERNEL), ("ARGS", ARGS),
+                         ("ERROR", ERROR), ("SLEEPERS", SLEEPERS), ("EPOCH", EPOCH), ("STOP", STOP), ("SPINS", SPINS)):
+        names[name] = str(offset)
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(f" {name}", f" {names[name]}")
+    return text
