@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
+from tests.reference import Reference
 from tests.skips import SKIPS, SkipGate
 
 # CI is reproducible: the same examples in every run. The nightly runs draw fresh ones.
@@ -52,3 +54,10 @@ def _default_device(device: str) -> None:
     """
     if core := sys.modules.get("outlive.core"):
         core.set_default_device(getattr(core, device))
+
+
+@pytest.fixture(scope="session")
+def reference() -> Iterator[Reference]:
+    """The reference implementation in its own process, shared by the session."""
+    with Reference() as child:
+        yield child
