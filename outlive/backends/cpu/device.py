@@ -80,6 +80,14 @@ class CpuDevice:
         strides = tuple(s * itemsize for s in layout.strides)
         return np.ndarray(layout.shape, layout.dtype.storage, memory.data, offset, strides)
 
+    def copy_in(self, values: np.ndarray, operand: Operand) -> None:
+        """Host values (in storage form) into a buffer that nothing uses yet."""
+        operand.view[...] = values
+
+    def copy_out(self, operand: Operand) -> np.ndarray:
+        """The operand's elements in storage form, over its own memory: host memory needs no copy."""
+        return operand.view
+
     # Encoding
 
     def select(self, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Launch | None:

@@ -1,0 +1,1 @@
+"""The lazy graph: handles, nodes, primitives, types, and the evaluation that turns them into command buffers."""

@@ -1,0 +1,140 @@
+"""`array`: the user's handle on a node. In-place assignment gives the handle another node; nobody else sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outlive.graph import dtypes
+from outlive.graph.dtypes import Dtype
+from outlive.graph.evaluate import evaluate, wait_for
+from outlive.graph.node import Node
+from outlive.graph.primitive import Pick, Primitive
+from outlive.graph.state import as_stream, current_stream, runtime
+from outlive.runtime.buffer import Data, Operand
+from outlive.runtime.layout import Layout, layout
+from outlive.runtime.origin import user_origin
+
+_new = object.__new__
+
+
+class array:
+    """An N-dimensional array, computed when it is needed.
+
+    `array(val, dtype=None)`: `val` is a scalar, a (nested) list or tuple, a NumPy array, another array, or anything with the buffer or
+    DLPack protocol. Raises ValueError for ragged lists, TypeError for what no element type holds.
+    """
+
+    __slots__ = ("__weakref__", "_node")
+    _node: Node
+
+    def __init__(self, val: Any, dtype: Dtype | None = None) -> None:
+        from outlive.graph.convert import node_from
+
+        self._node = node_from(val, dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self._node.layout.shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """Element type."""
+        return self._node.layout.dtype  # type: ignore[return-value]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._node.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._node.layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self._node.layout.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self._node.layout.nbytes
+
+
+def wrap(node: Node) -> array:
+    """The handle of a node."""
+    made = _new(array)
+    made._node = node
+    return made
+
+
+def apply(primitive: Primitive, inputs: tuple[array, ...], result: Layout, stream: Any = None) -> array:
+    """The lazy result of `primitive` over `inputs`, with layout `result`."""
+    made = _new(array)
+    node = made._node = Node(
+        primitive,
+        tuple([i._node for i in inputs]),
+        result,
+        current_stream() if stream is None else as_stream(stream),
+        user_origin(1),
+    )
+    for i in node.inputs:
+        if i.traced:
+            node.traced = True
+            break
+    return made
+
+
+def apply_many(primitive: Primitive, inputs: tuple[array, ...], results: tuple[Layout, ...], stream: Any = None) -> tuple[array, ...]:
+    """The lazy results of a primitive with several outputs."""
+    where = current_stream() if stream is None else as_stream(stream)
+    origin = user_origin(1)
+    nodes = tuple([i._node for i in inputs])
+    group = Node(primitive, nodes, results, where, origin)  # type: ignore[arg-type]  # the layouts of all outputs
+    group.traced = any(i.traced for i in nodes)
+    made = []
+    for index, result in enumerate(results):
+        node = Node(Pick.make(index), (group,), result, where, origin)
+        node.traced = group.traced
+        made.append(wrap(node))
+    return tuple(made)
+
+
+def from_host(values: np.ndarray, dtype: Dtype) -> Node:
+    """An evaluated node with a copy of host values, given in the storage form of `dtype`."""
+    from outlive.graph.state import backend, default_device
+
+    device = backend(default_device())
+    origin = user_origin(1)
+    shape = layout(values.shape, dtype)
+    buffer = runtime.allocate(device, shape.nbytes, origin)
+    operand = Operand(buffer, shape)
+    data = Data(operand)
+    device.copy_in(values, operand)
+    node = Node(None, (), shape, None, origin)
+    node.data = data
+    return node
+
+
+def host_view(a: array) -> np.ndarray:
+    """The computed elements of `a` as a NumPy array in storage form (bfloat16: uint16), over the array's own memory where it is the host's.
+
+    The view is valid while `a` is referenced elsewhere; `lease` gives one that keeps the memory itself. Raises the failure of `a`.
+    """
+    node = a._node
+    if node.data is None:
+        evaluate((node,))
+    else:
+        wait_for(node)
+        failure = node.data.operand.buffer.failure
+        if failure is not None:
+            raise failure.error()
+    operand = node.data.operand
+    return operand.buffer.device.copy_out(operand)
+
+
+__all__ = ["Dtype", "apply", "apply_many", "array", "dtypes", "from_host", "host_view", "wrap"]

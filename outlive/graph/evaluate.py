@@ -1,0 +1,147 @@
+"""Evaluation: the tape of what is not computed yet, encoded node by node, committed in pieces, and waited for.
+
+The tape holds each needed node after its inputs. Nodes drop their inputs when they are encoded, so memory does not grow with the length of
+a chain. A node whose encoding raises stays as it was; what was encoded before it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outlive.graph.node import Node
+from outlive.graph.primitive import Pick
+from outlive.graph.state import runtime
+from outlive.runtime.encoder import NEVER, Donation
+from outlive.runtime.errors import Pressure
+from outlive.runtime.stream import Stream
+
+RECORDS_PER_COMMAND_BUFFER = 1024
+
+
+def build_tape(roots: Sequence[Node], mark: int) -> list[Node]:
+    """The nodes without data that `roots` need, each after its inputs; iterative, so depth does not matter."""
+    tape: list[Node] = []
+    stack = list(roots)
+    append = tape.append
+    while stack:
+        node = stack[-1]
+        seen = node.mark
+        if seen == -mark:
+            stack.pop()
+            node.mark = mark
+            append(node)
+        elif seen == mark or node.data is not None:
+            stack.pop()
+        else:
+            node.mark = -mark
+            if node.primitive is None:
+                raise ValueError(
+                    "[eval] An array that stands for an argument of a transformed function has no value; evaluate outside of "
+                    "grad, vmap or compile."
+                )
+            for i in node.inputs:
+                if i.data is None and i.mark != mark and i.mark != -mark:
+                    stack.append(i)
+    return tape
+
+
+def schedule(roots: Sequence[Node]) -> list[Stream]:
+    """Encode and commit what `roots` need; the streams that got work. Raises what encoding raises."""
+    touched: list[Stream] = []
+    while True:
+        try:
+            with runtime.lock:
+                gate = runtime.gate
+                if gate is not None:
+                    gate.check()
+                if runtime.mailbox:
+                    runtime.drain()
+                runtime.tape_mark = mark = runtime.tape_mark + 1
+                tape = build_tape(roots, mark)
+                try:
+                    _encode_tape(tape, touched)
+                finally:
+                    for stream in touched:
+                        stream.commit()
+            return touched
+        except Pressure:
+            runtime.retire_oldest()
+
+
+def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
+    stream: Any = None
+    encoder: Any = None
+    tape.reverse()
+    pop = tape.pop
+    while tape:
+        node = pop()
+        if node.stream is not stream:
+            stream = node.stream
+            encoder = stream.encoder
+            if stream not in touched:
+                touched.append(stream)
+        inputs = node.inputs
+        primitive = node.primitive
+        if type(primitive) is Pick:
+            node.data = inputs[0].data[primitive.index]
+        else:
+            encoder.begin(inputs, node.origin)
+            node.data = _encode_traced(encoder, node) if node.traced else _encode(encoder, primitive, inputs, node.layout)
+        if not node.traced:
+            node.inputs = ()
+            node.primitive = None
+        if len(encoder.command_buffer.records) >= RECORDS_PER_COMMAND_BUFFER:
+            stream.commit()
+
+
+def _encode(encoder: Any, primitive: Any, inputs: tuple[Node, ...], layout: Any) -> Any:
+    """Encode one op as a transaction; the owner (or owners) of what it made."""
+    try:
+        result = primitive.encode(encoder, tuple([i.data.operand for i in inputs]), layout)
+    except BaseException:
+        encoder.roll_back()
+        raise
+    return encoder.accept(result)
+
+
+def _encode_traced(encoder: Any, node: Node) -> Any:
+    """Encode a node that keeps its inputs for a transform: nothing of theirs may be given away."""
+    saved, Donation.node = Donation.node, NEVER
+    try:
+        return _encode(encoder, node.primitive, node.inputs, node.layout)
+    finally:
+        Donation.node = saved
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Compute `nodes` and wait for them. Raises what encoding raises, or the failure of the first failed one."""
+    pending = [n for n in nodes if n.data is None]
+    if pending:
+        schedule(pending)
+    for node in nodes:
+        wait_for(node)
+    for node in nodes:
+        failure = node.data.operand.buffer.failure
+        if failure is not None:
+            raise failure.error()
+
+
+def evaluate_async(nodes: Sequence[Node]) -> None:
+    """Start computing `nodes`. Failures show when an array is read."""
+    pending = [n for n in nodes if n.data is None]
+    if not pending:
+        return
+    for stream in schedule(pending):
+        stream.device.start(stream)
+        runtime.throttle(stream)
+
+
+def wait_for(node: Node) -> None:
+    """Return when the node's contents exist (or never will)."""
+    write = node.data.operand.buffer.write
+    if write is not None and not write.done:
+        if not write.tick:
+            with runtime.lock:
+                write.stream.commit()
+        runtime.wait(write.fence)

@@ -1,0 +1,199 @@
+"""The process's runtime, its devices, and the default device and streams."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from outlive.host.machine import Machine
+from outlive.runtime.runtime import Runtime
+from outlive.runtime.stream import Stream
+
+runtime = Runtime(Machine())
+
+
+class DeviceType:
+    """A kind of device: `cpu` or `gpu`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"DeviceType.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Device):
+            return other.type is self and other.index == 0
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+cpu = DeviceType("cpu")
+gpu = DeviceType("gpu")
+
+
+class Device:
+    """A device by type and index. Naming one touches no driver."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, type: DeviceType, index: int = 0) -> None:
+        self.type = type
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"Device({self.type.name}, {self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DeviceType):
+            return self.type is other and self.index == 0
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+
+_factories: dict[str, Any] = {}
+_backends: dict[Device, Any] = {}
+_default_streams: dict[Device, Stream] = {}
+
+
+def register_backend(name: str, factory: Any) -> None:
+    """Let `factory(runtime, index)` make the devices of type `name`."""
+    _factories[name] = factory
+
+
+def backend(device: Device) -> Any:
+    """The backend of a device, made on first use; raises ValueError where there is none."""
+    found = _backends.get(device)
+    if found is None:
+        with runtime.lock:
+            found = _backends.get(device)
+            if found is None:
+                found = _backends[device] = _make_backend(device)
+    return found
+
+
+def _make_backend(device: Device) -> Any:
+    if device.type is cpu:
+        if device.index:
+            raise ValueError(f"[Device] There is one CPU device, with index 0; got {device}.")
+        from outlive.backends.cpu.device import CpuDevice
+
+        return CpuDevice(runtime)
+    factory = _factories.get(device.type.name)
+    if factory is None:
+        raise ValueError(f"[Device] {device} is not available on this machine; use mx.cpu.")
+    return factory(runtime, device.index)
+
+
+class _Context(threading.local):
+    """What `with mx.stream(...)` set in this thread."""
+
+    stream: Stream | None = None
+
+
+_context = _Context()
+_default: list[Device] = [Device(cpu)]
+
+
+def default_device() -> Device:
+    """The device of new arrays where nothing else is said."""
+    stream = _context.stream
+    return _default[0] if stream is None else device_of(stream)
+
+
+def set_default_device(device: Device | DeviceType) -> None:
+    """Make `device` the default; raises ValueError where it is not available."""
+    device = as_device(device)
+    backend(device)
+    _default[0] = device
+
+
+def as_device(device: Device | DeviceType) -> Device:
+    """A `Device` from itself or from a device type."""
+    if isinstance(device, DeviceType):
+        return Device(device)
+    if isinstance(device, Device):
+        return device
+    raise TypeError(f"[Device] Expected a Device or a DeviceType; got {type(device).__name__}.")
+
+
+def device_of(stream: Stream) -> Device:
+    """The public device of a stream."""
+    made = stream.device
+    return Device(cpu if made.name == "cpu" else gpu, made.index)
+
+
+def default_stream(device: Device | DeviceType) -> Stream:
+    """The default stream of a device."""
+    device = as_device(device)
+    stream = _context.stream
+    if stream is not None and device_of(stream) == device:
+        return stream
+    found = _default_streams.get(device)
+    if found is None:
+        with runtime.lock:
+            found = _default_streams.get(device)
+            if found is None:
+                found = _default_streams[device] = runtime.new_stream(backend(device))
+    return found
+
+
+def set_default_stream(stream: Stream) -> None:
+    """Make `stream` the default stream of its device."""
+    _default_streams[device_of(stream)] = stream
+
+
+def new_stream(device: Device | DeviceType) -> Stream:
+    """A new stream of a device."""
+    return runtime.new_stream(backend(as_device(device)))
+
+
+def current_stream() -> Stream:
+    """The stream of an op that names none."""
+    stream = _context.stream
+    if stream is not None:
+        return stream
+    found = _default_streams.get(_default[0])
+    return default_stream(_default[0]) if found is None else found
+
+
+def as_stream(stream: Stream | Device | DeviceType | None) -> Stream:
+    """The stream that an op's `stream=` names."""
+    if stream is None:
+        return current_stream()
+    if type(stream) is Stream:
+        return stream
+    return default_stream(stream)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def stream(s: Stream | Device | DeviceType) -> Iterator[None]:
+    """Make a stream (or a device's default stream) the one of all ops inside, in this thread."""
+    previous = _context.stream
+    _context.stream = as_stream(s)
+    try:
+        yield
+    finally:
+        _context.stream = previous
+
+
+def synchronize(stream: Stream | None = None) -> None:
+    """Wait for the work of `stream` (None: of the default stream)."""
+    runtime.synchronize(current_stream() if stream is None else stream)
+
+
+def forked_in_child() -> None:
+    """Streams of a forked child have no workers; their locks start anew."""
+    runtime.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=forked_in_child)

@@ -1,0 +1,31 @@
+"""The two kernels that every device has: fill and copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Fill:
+    """Writes one number, taken by value, to every element. There is no temporary to lose."""
+
+    name = "fill"
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
+        writes[0][...] = self.value
+
+
+class Copy:
+    """Copies elements of one type between layouts; a one-element operand fills."""
+
+    name = "copy"
+    __slots__ = ()
+
+    def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
+        writes[0][...] = reads[0]
+
+
+COPY = Copy()

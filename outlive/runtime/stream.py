@@ -1,0 +1,59 @@
+"""Streams: an order of command buffers on a device. Each commit gets the next tick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outlive.runtime.command_buffer import CommandBuffer, Fence
+from outlive.runtime.encoder import CommandEncoder
+from outlive.runtime.platform import shared
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from outlive.runtime.runtime import Runtime
+
+LIMIT_RUN_AHEAD = 64
+"""Command buffers that a stream may have committed and not complete."""
+
+
+@shared("completed", "running")
+class Stream:
+    """A stream of a device. `committed` and `completed` are ticks; `pending` holds what the device has not finished."""
+
+    __slots__ = ("committed", "completed", "condition", "device", "encoder", "index", "pending", "runtime", "running", "state")
+
+    def __init__(self, runtime: Runtime, device: Any, index: int, pending: deque[CommandBuffer]) -> None:
+        self.runtime = runtime
+        self.device = device
+        self.index = index
+        self.committed = 0
+        self.completed = 0
+        self.running = 0
+        self.pending = pending
+        self.condition = runtime.platform.condition(f"stream {index}")
+        self.state: Any = None
+        self.encoder = CommandEncoder(self)
+
+    def __repr__(self) -> str:
+        return f"Stream({self.device}, {self.index})"
+
+    @property
+    def outstanding(self) -> int:
+        """Command buffers committed and not complete."""
+        return self.committed - self.completed
+
+    def commit(self) -> Fence:
+        """Hand the open command buffer to the device (under the runtime's lock); the fence of all work so far."""
+        command_buffer = self.encoder.command_buffer
+        if not command_buffer.records:
+            return Fence(self, self.committed)
+        command_buffer.seal()
+        self.encoder._open(CommandBuffer(self))
+        self.committed += 1
+        fence = command_buffer.committed(self.committed)
+        self.device.commit(self, command_buffer)
+        trace = self.runtime.trace
+        if trace is not None:
+            trace.committed(command_buffer)
+        return fence
