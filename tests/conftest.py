@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests.budget import examples, is_nightly
 from tests.reference import Reference
 from tests.skips import SKIPS, SkipGate
 
 # CI is reproducible: the same examples in every run. The nightly runs draw fresh ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "outlive", derandomize=not is_nightly(), max_examples=examples(100), deadline=None, print_blob=True
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("hypothesis_profile", default=None):
-        hypothesis.settings.load_profile("ci")
+        hypothesis.settings.load_profile("outlive")
     config.pluginmanager.register(SkipGate(SKIPS), "skip-gate")
 
 

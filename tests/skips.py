@@ -12,8 +12,9 @@ import pytest
 class Declared:
     """One line of the table.
 
-    ``pattern`` matches node ids: ``*`` stands for any text, every other character for itself. ``reason`` is a part of the
-    text that the test gives to ``pytest.skip`` or ``xfail``, so that a declared test cannot be skipped for another cause.
+    ``pattern`` matches node ids: ``*`` stands for any text, every other character for itself. ``reason`` is a part of
+    the text that the test gives to ``pytest.skip`` or ``xfail``, so that a declared test cannot be skipped for another
+    cause.
     """
 
     pattern: str

@@ -48,8 +48,8 @@ class Reference:
     def batch(self, requests: Sequence[Request]) -> list[Outcome]:
         """Perform requests in order in one exchange; an outcome each.
 
-        When the child dies in a batch, its requests are sent again one by one, so that the one which kills it is told from
-        its neighbours. Requests therefore must not depend on each other.
+        When the child dies in a batch, its requests are sent again one by one, so that the one which kills it is told
+        from its neighbours. Requests therefore must not depend on each other.
         """
         outcomes = self._exchange(list(requests))
         if isinstance(outcomes, list):
@@ -87,7 +87,7 @@ class Reference:
         python = self._python = self._python or reference_python()
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
         try:
             self._process = subprocess.Popen(
                 [str(python), "-m", "tests.reference.server", str(theirs_in), str(theirs_out)],

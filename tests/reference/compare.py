@@ -1,7 +1,8 @@
 """Equality of two outcomes: types and shapes exactly, elements within one table of tolerances.
 
 A tolerance counts units in the last place (ulp) of the output type: how many representable values lie between the two.
-NaN equals NaN whatever its payload, infinities equal themselves alone, and the two zeros are one value unless a test asks.
+NaN equals NaN whatever its payload, infinities equal themselves alone, and the two zeros are one value unless a test
+asks.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Tolerance:
     """How far two results of one op may lie apart.
 
     ``ulp`` holds by element type, with "*" for those not named. ``of_magnitude`` says that the units are those of the
-    largest partial result (the caller passes it as ``magnitude``), for sums whose terms cancel: their error is relative to
-    the terms, not to what is left of them. ``reason`` must be given for it, and for every figure above ``CEILING``.
+    largest partial result (the caller passes it as ``magnitude``), for sums whose terms cancel: their error is relative
+    to the terms, not to what is left of them. ``reason`` must be given for it, and for every figure above ``CEILING``.
     """
 
     ulp: Mapping[str, int]
@@ -51,8 +52,8 @@ SUM = Tolerance(
 TOLERANCES: dict[str, Tolerance] = {
     **dict.fromkeys(("divide", "reciprocal", "sqrt", "add", "subtract", "multiply"), ROUNDED_ONCE),
     **dict.fromkeys(
-        "exp expm1 log log2 log10 log1p logaddexp power rsqrt sigmoid erf erfinv sin cos tan sinh cosh tanh arcsin arccos "
-        "arctan arctan2 arcsinh arccosh arctanh softmax".split(),
+        "exp expm1 log log2 log10 log1p logaddexp power rsqrt sigmoid erf erfinv sin cos tan sinh cosh tanh arcsin "
+        "arccos arctan arctan2 arcsinh arccosh arctanh softmax".split(),
         LIBRARY_FUNCTION,
     ),
     **dict.fromkeys(
@@ -74,7 +75,7 @@ def ordered(values: np.ndarray) -> np.ndarray:
 
 
 def ulp_distance(left: Array, right: Array) -> np.ndarray:
-    """Representable values between the elements of two arrays of one type; infinity where only one is NaN or infinite."""
+    """Representable values between elements of two arrays of one type; infinite where one alone is NaN or infinite."""
     a, b = left.values(), right.values()
     if not np.issubdtype(a.dtype, np.inexact):
         return np.where(a == b, 0.0, np.inf)
@@ -119,8 +120,8 @@ def assert_same_array(
 ) -> None:
     """Fail unless both arrays have one type, one shape, and elements within the op's tolerance.
 
-    ``magnitude`` (broadcastable to the result) is the sum of the terms' magnitudes, for ops whose tolerance is relative to
-    it. ``context`` is printed with a failure: the inputs, say.
+    ``magnitude`` (broadcastable to the result) is the sum of the terms' magnitudes, for ops whose tolerance is relative
+    to it. ``context`` is printed with a failure: the inputs, say.
     """
     tolerance = TOLERANCES.get(op, EXACT)
     where = f"[{op or 'array'}] {context}".rstrip()
@@ -150,7 +151,9 @@ def assert_same_outcome(got: Outcome, want: Outcome, op: str = "", **options: An
     context = options.get("context", "")
     if isinstance(want, Raised):
         assert isinstance(got, Raised), f"[{op}] {context}: returned {got}, expected {want.error}: {want.text}"
-        assert want.error in (got.error, *got.bases), f"[{op}] {context}: raised {got}, expected {want.error}: {want.text}"
+        assert want.error in (got.error, *got.bases), (
+            f"[{op}] {context}: raised {got}, expected {want.error}: {want.text}"
+        )
         return
     assert isinstance(want, Returned), f"[{op}] {context}: the reference gave no result: {want}"
     assert isinstance(got, Returned), f"[{op}] {context}: {got}, expected a result"

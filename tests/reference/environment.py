@@ -23,8 +23,9 @@ class ReferenceUnavailableError(RuntimeError):
 def reference_python() -> Path:
     """The interpreter of the reference's environment, which is made on the first call.
 
-    It lives under ``$XDG_CACHE_HOME/outlive/reference`` (default ``~/.cache``), in a folder named by the requirements and
-    this Python's version. Sessions that come at the same time wait for the first; an unfinished environment is made anew.
+    It lives under ``$XDG_CACHE_HOME/outlive/reference`` (default ``~/.cache``), in a folder named by the requirements
+    and this Python's version. Sessions that come at the same time wait for the first; an unfinished environment is made
+    anew.
 
     Raises:
         ReferenceUnavailableError: venv or pip failed.

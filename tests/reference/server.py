@@ -1,7 +1,7 @@
 """The child's loop: receive a batch of requests, perform them on the reference, send the outcomes.
 
-Run as a module by the reference's own interpreter with two inherited file descriptors: requests in, outcomes out. What the
-reference prints goes to the child's standard error, which the parent keeps for the report of a crash.
+Run as a module by the reference's own interpreter with two inherited file descriptors: requests in, outcomes out. What
+the reference prints goes to the child's standard error, which the parent keeps for the report of a crash.
 """
 
 import os

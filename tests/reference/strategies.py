@@ -73,8 +73,9 @@ def arrays(
 ) -> Array:
     """An array of the given type and shape, often a view.
 
-    Ordinary elements lie in [``low``, ``high``]; with ``special`` some are NaN, infinite, -0.0, subnormal or the extremes of
-    the type. With ``views`` the array may be strided, reversed, transposed or broadcast from a smaller base.
+    Ordinary elements lie in [``low``, ``high``]; with ``special`` some are NaN, infinite, -0.0, subnormal or the
+    extremes of the type. With ``views`` the array may be strided, reversed, transposed or broadcast from a smaller
+    base.
     """
     base, steps = draw(_layouts(shape)) if views else (shape, ())
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

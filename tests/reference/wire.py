@@ -25,8 +25,8 @@ LENGTH = struct.Struct("<Q")
 class Array:
     """An array on its way: ``stored`` holds the base, ``steps`` the views to take of it on the other side.
 
-    ``dtype`` is the name of the element type ("bfloat16" is stored as uint16). A step is ``("index", key)`` with a tuple of
-    slices, integers, None and Ellipsis, ``("transpose", axes)`` or ``("broadcast", shape)``.
+    ``dtype`` is the name of the element type ("bfloat16" is stored as uint16). A step is ``("index", key)`` with a
+    tuple of slices, integers, None and Ellipsis, ``("transpose", axes)`` or ``("broadcast", shape)``.
     """
 
     dtype: str

@@ -1,0 +1,7 @@
+"""Children that a test kills on purpose, which therefore leave no coverage data: one table, name to reason.
+
+A test starts such a child with the name in the environment variable ``OUTLIVE_DOOMED``. Any other process of the suite
+that leaves no data fails CI.
+"""
+
+DOOMED: dict[str, str] = {}
