@@ -55,6 +55,7 @@ class Allocator:
         self.mailbox = runtime.mailbox
         self.cache: dict[int, list[Block]] = {}
         self.limit_cached = ledger.cap
+        self.limit_memory = ledger.cap
         self._ordered: dict[Stream, tuple[dict[int, list[Quarantined]], deque[Quarantined]]] = {}
         self._shared: deque[Quarantined] = deque()
         self._buffers: dict[int, Any] = {}
@@ -104,6 +105,9 @@ class Allocator:
 
     def _from_driver(self, size: int) -> Block:
         ledger = self.ledger
+        excess = ledger.allocated + size - self.limit_memory
+        if excess > 0 and ledger.cached:
+            self.trim(excess, blocks=0)
         while True:
             try:
                 ledger.reserve(size)

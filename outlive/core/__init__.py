@@ -1,0 +1,77 @@
+"""The array namespace: `import outlive.core as mx`.
+
+Everything is re-exported from the layers below; what an op does is told where it is defined, in `outlive.ops`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from outlive.core import operators
+from outlive.core.evaluation import async_eval, eval
+from outlive.core.memory import *  # noqa: F403
+from outlive.graph.array import array
+from outlive.graph.calibrate import calibrate
+from outlive.graph.dtypes import (
+    Dtype,
+    DtypeCategory,
+    bfloat16,
+    bool_,
+    complex64,
+    complexfloating,
+    float16,
+    float32,
+    float64,
+    floating,
+    generic,
+    inexact,
+    int8,
+    int16,
+    int32,
+    int64,
+    integer,
+    issubdtype,
+    number,
+    signedinteger,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    unsignedinteger,
+)
+from outlive.graph.state import (
+    Device,
+    DeviceType,
+    Stream,
+    cpu,
+    default_device,
+    default_stream,
+    gpu,
+    new_stream,
+    runtime,
+    set_default_device,
+    set_default_stream,
+    stream,
+    synchronize,
+)
+
+__version__ = "0.32.4"
+"""The level of the API."""
+
+calibrate(runtime)
+
+for _family in (
+    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "matmul", "conv", "quantize",
+):  # fmt: skip
+    if find_spec(f"outlive.ops.{_family}"):
+        _module = import_module(f"outlive.ops.{_family}")
+        globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
+for _space in ("random", "linalg", "fft", "fast"):
+    if find_spec(f"outlive.ops.{_space}"):
+        globals()[_space] = import_module(f"outlive.ops.{_space}")
+if find_spec("outlive.transforms"):
+    _module = import_module("outlive.transforms")
+    globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
+
+operators.install(globals())

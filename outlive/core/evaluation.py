@@ -1,0 +1,45 @@
+"""`eval` and `async_eval` over trees of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlive.graph.array import array
+from outlive.graph.evaluate import evaluate, evaluate_async
+from outlive.graph.node import Node
+
+
+def _collect(tree: Any, nodes: list[Node]) -> None:
+    if type(tree) is array:
+        nodes.append(tree._node)
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            _collect(item, nodes)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            _collect(item, nodes)
+
+
+def eval(*args: Any) -> None:
+    """Compute arrays and wait for them.
+
+    `args`: arrays, or lists, tuples and dictionaries of arrays in any nesting (leaves of other types are passed over). Raises
+    OutOfMemory when memory cannot be had, and ExecutionError when work of one of the arrays failed; the
+    others are computed all the same.
+    """
+    nodes: list[Node] = []
+    _collect(args, nodes)
+    evaluate(nodes)
+
+
+def async_eval(*args: Any) -> None:
+    """Start computing arrays and return at once.
+
+    `args` as in `eval`. Work that fails while running raises when an array made by it is read.
+    """
+    nodes: list[Node] = []
+    _collect(args, nodes)
+    evaluate_async(nodes)
+
+
+__all__ = ["async_eval", "eval"]

@@ -1,0 +1,119 @@
+"""Memory of the default device: what is in use, what is cached, and the limits.
+
+Every function drains what finalizers and finished work posted before it reads, so a reading is coherent and up to date.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlive.graph.state import backend, default_device, runtime
+
+
+def _allocator() -> Any:
+    return backend(default_device()).allocator
+
+
+def get_active_memory() -> int:
+    """Bytes that arrays (and work in flight) hold. Cached memory is not counted."""
+    allocator = _allocator()
+    with runtime.lock:
+        runtime.drain()
+        ledger = allocator.ledger
+        return ledger.live + ledger.quarantined
+
+
+def get_peak_memory() -> int:
+    """The most bytes that arrays held at one time since the start or the last `reset_peak_memory`."""
+    allocator = _allocator()
+    with runtime.lock:
+        return allocator.ledger.peak_live
+
+
+def reset_peak_memory() -> None:
+    """Start the measurement of `get_peak_memory` anew, from what is in use now."""
+    allocator = _allocator()
+    with runtime.lock:
+        runtime.drain()
+        allocator.ledger.peak_live = allocator.ledger.live
+
+
+def get_cache_memory() -> int:
+    """Bytes of freed buffers that are kept for reuse."""
+    allocator = _allocator()
+    with runtime.lock:
+        runtime.drain()
+        allocator.sweep()
+        return allocator.ledger.cached
+
+
+def get_memory_limit() -> int:
+    """The limit in bytes set by `set_memory_limit`; the device's cap where none was set."""
+    allocator = _allocator()
+    with runtime.lock:
+        return min(allocator.limit_memory, allocator.ledger.cap)
+
+
+def set_memory_limit(limit: int) -> int:
+    """Ask for cached memory to be given back before the device holds more than `limit` bytes; returns the previous limit.
+
+    It is a guideline: work that needs more still gets it, up to the device's cap, which this never raises. Raises ValueError for a
+    negative limit.
+    """
+    allocator = _allocator()
+    checked = _checked("set_memory_limit", limit)
+    with runtime.lock:
+        runtime.drain()
+        previous = min(allocator.limit_memory, allocator.ledger.cap)
+        allocator.limit_memory = checked
+        excess = allocator.ledger.allocated - checked
+        if excess > 0:
+            allocator.trim(excess, blocks=0)
+    return previous
+
+
+def set_cache_limit(limit: int) -> int:
+    """Keep at most `limit` bytes of freed buffers; returns the previous limit. 0 turns the cache off. Raises ValueError if negative."""
+    allocator = _allocator()
+    checked = _checked("set_cache_limit", limit)
+    with runtime.lock:
+        runtime.drain()
+        previous = allocator.limit_cached
+        allocator.limit_cached = checked
+        allocator.sweep()
+        excess = allocator.ledger.cached - checked
+        if excess > 0:
+            allocator.trim(excess, blocks=0)
+    return int(previous)
+
+
+_wired_limit = [0]
+
+
+def set_wired_limit(limit: int) -> int:
+    """Remember a limit of wired memory; returns the previous one.
+
+    Wiring belongs to operating systems that page GPU memory; on Linux there is nothing to wire, so the number has no effect.
+    """
+    previous, _wired_limit[0] = _wired_limit[0], _checked("set_wired_limit", limit)
+    return previous
+
+
+def clear_cache() -> None:
+    """Give all cached memory back to the system."""
+    allocator = _allocator()
+    with runtime.lock:
+        allocator.clear_cache()
+
+
+def _checked(op: str, limit: int) -> int:
+    value = int(limit)
+    if value < 0:
+        raise ValueError(f"[{op}] A limit is a number of bytes, not below 0; got {limit}.")
+    return value
+
+
+__all__ = [
+    "clear_cache", "get_active_memory", "get_cache_memory", "get_memory_limit", "get_peak_memory", "reset_peak_memory", "set_cache_limit",
+    "set_memory_limit", "set_wired_limit",
+]  # fmt: skip
