@@ -34,13 +34,25 @@ HOLD_INTERPRETER_WORDS = 64
 class Launch:
     """A compiled kernel for operands of given layouts: address, whether it may be split over threads, words after the pointers."""
 
-    __slots__ = ("address", "kernel", "parallel", "static")
+    __slots__ = ("address", "count", "kernel", "parallel", "static")
 
-    def __init__(self, kernel: Any, parallel: int, static: tuple[int, ...]) -> None:
+    def __init__(self, kernel: Any, parallel: int, static: tuple[int, ...], operands: int) -> None:
         self.kernel = kernel
         self.address: int = kernel.address
+        self.count = operands + len(static)
         self.parallel = parallel
         self.static = static
+
+
+class Program(list[tuple[int, Any]]):
+    """Segments to run, and how far that went: a thread that was interrupted, or another one, goes on from there."""
+
+    __slots__ = ("failed", "next_record", "position")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.next_record = -1
+        self.failed = False
 
 
 class CpuDevice:
@@ -55,7 +67,7 @@ class CpuDevice:
         self.ledger = ledger
         self.allocator = Allocator(self, ledger, runtime)
         self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
-        self._launches: dict[Any, Launch | None] = {}
+        self.launches: dict[Any, Launch | None] = {}
         self._lookup: Any = None
         self._executor: Any = None
 
@@ -97,7 +109,7 @@ class CpuDevice:
         else:
             key = (kernel, *[o.layout for o in reads], *[o.layout for o in writes], len(reads))
         try:
-            return self._launches[key]
+            return self.launches[key]
         except KeyError:
             return self._first_select(key, kernel, reads, writes)
 
@@ -107,10 +119,10 @@ class CpuDevice:
 
             self._lookup = lookup
         found = self._lookup(kernel.name, reads, writes, kernel)
-        launch = None if found is None else Launch(*found)
-        if len(self._launches) >= LIMIT_LAUNCHES:
-            self._launches.clear()
-        self._launches[key] = launch
+        launch = None if found is None else Launch(*found, len(reads) + len(writes))
+        if len(self.launches) >= LIMIT_LAUNCHES:
+            self.launches.clear()
+        self.launches[key] = launch
         return launch
 
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
@@ -122,79 +134,105 @@ class CpuDevice:
 
     def start(self, stream: Stream) -> None:
         """Have the stream's worker run what is queued."""
-        worker = stream.state
+        worker = stream.worker
         if worker is None or not worker.is_alive():
-            worker = stream.state = self.runtime.platform.thread(lambda: self._work(stream), f"outlive {stream}")
+            worker = stream.worker = self.runtime.platform.thread(lambda: self._work(stream), f"outlive {stream}")
             worker.start()
         else:
-            with stream.condition:
-                stream.condition.notify_all()
+            with stream.wake:
+                stream.wake.notify_all()
+
+    def stop(self, stream: Stream) -> None:
+        """End the stream's worker, after what it is running."""
+        worker = stream.worker
+        if worker is not None:
+            with stream.wake:
+                stream.wake.notify_all()
+            worker.join()
 
     def _work(self, stream: Stream) -> None:
-        """The worker of a stream: runs what is queued whenever nobody else does."""
-        condition = stream.condition
+        """The worker of a stream: runs what is queued whenever nobody else does, and steps back for a thread that waits."""
         while True:
-            with condition:
-                while stream.running or not stream.pending:
+            with stream.wake:
+                while stream.waiting or not stream.pending:
                     if self.runtime.stopping:
                         return
-                    condition.wait()
-                stream.running = self.runtime.platform.thread_id()
-            self._run_and_leave(stream, stream.committed)
+                    stream.wake.wait()
+            if stream.baton.acquire():
+                self._run_and_leave(stream, stream.committed, True)
 
     def wait(self, stream: Stream, tick: int) -> None:
-        """Return when `tick` is complete; the caller's own thread runs the queue if it is idle."""
-        condition = stream.condition
-        while stream.completed < tick:
-            with condition:
-                while stream.running and stream.completed < tick:
-                    condition.wait()
-                if stream.completed >= tick:
-                    return
-                stream.running = self.runtime.platform.thread_id()
-            self._run_and_leave(stream, tick)
+        """Return when `tick` is complete; the caller's own thread runs the queue where nobody else does."""
+        if not stream.baton.acquire(False):
+            self._wait_for_baton(stream)
+        self._run_and_leave(stream, tick, False)
 
-    def _run_and_leave(self, stream: Stream, tick: int) -> None:
+    def _wait_for_baton(self, stream: Stream) -> None:
+        thread = self.runtime.platform.thread_id()
+        stream.waiting.add(thread)
         try:
-            while stream.completed < tick and stream.pending:
-                self._run(stream, stream.pending[0])
+            stream.baton.acquire()
         finally:
-            with stream.condition:
-                stream.running = 0
-                stream.condition.notify_all()
+            stream.waiting.discard(thread)
+
+    def _run_and_leave(self, stream: Stream, tick: int, as_worker: bool) -> None:
+        """Run the queue up to `tick`, holding the stream's baton; release it."""
+        if stream.runner:
+            stream.baton.release()
+            raise RuntimeError(
+                f"[wait] Work that runs on {stream} waits for the same stream; a kernel or callback must not evaluate arrays of its stream."
+            )
+        stream.runner = self.runtime.platform.thread_id()
+        pending = stream.pending
+        try:
+            while stream.completed < tick and pending and not (as_worker and stream.waiting):
+                self._run(stream, pending[0])
+        finally:
+            stream.runner = 0
+            stream.baton.release()
+            if pending and stream.worker is not None and not as_worker:
+                self.start(stream)
 
     def _run(self, stream: Stream, command_buffer: CommandBuffer) -> None:
+        """Run one command buffer and complete it. Interrupted, it goes on where it was, and no record runs twice."""
         for other, tick in command_buffer.waits.items():
             if other.completed < tick:
                 other.device.wait(other, tick)
         failed = self._execute(command_buffer)
-        stream.pending.popleft()
+        if not command_buffer.done:
+            command_buffer.complete(failed)
         stream.completed = command_buffer.tick
-        command_buffer.complete(failed)
-        if stream.running:
-            trace = self.runtime.trace
-            if trace is not None:
-                trace.completed(command_buffer)
+        stream.pending.popleft()
+        trace = self.runtime.trace
+        if trace is not None:
+            trace.completed(command_buffer)
 
     def _execute(self, command_buffer: CommandBuffer) -> bool:
-        """Run a program; whether any record failed."""
-        if self.failures:
-            return self._execute_singly(command_buffer, 0)
-        for first, words in command_buffer.program:
-            if words is None:
-                record = command_buffer.records[first]
-                try:
+        """Run what is left of a program; whether any record failed."""
+        program = command_buffer.program
+        count = len(program)
+        while program.position < count:
+            if self.failures:
+                return self._execute_singly(command_buffer)
+            first, words = program[program.position]
+            program.position += 1
+            try:
+                if words is None:
+                    record = command_buffer.records[first]
                     run_reference(record[1], record[2], record[3])
-                except Exception as error:
-                    self._fail(command_buffer, record, error)
-                    return self._execute_singly(command_buffer, first + 1)
-            else:
-                at = self._run_words(words)
-                if at >= 0:
-                    failing = first + _record_at(words, at)
-                    self._fail(command_buffer, command_buffer.records[failing], RuntimeError("the kernel reported an error"))
-                    return self._execute_singly(command_buffer, failing + 1)
-        return False
+                elif (at := self._run_words(words)) >= 0:
+                    first += _record_at(words, at)
+                    raise RuntimeError("the kernel reported an error")
+            except Exception as error:
+                self._fail(command_buffer, first, error)
+                program.next_record = first + 1
+                return self._execute_singly(command_buffer)
+            except BaseException as error:
+                last = program[program.position][0] if program.position < count else len(command_buffer.records)
+                for index in range(first, last):
+                    self._fail(command_buffer, index, RuntimeError(f"interrupted by {type(error).__name__}"))
+                raise
+        return program.failed
 
     def _run_words(self, words: Any) -> int:
         if self._executor is None:
@@ -206,31 +244,43 @@ class CpuDevice:
         with self.runtime.platform.released_interpreter():
             return self._executor.run(words, len(words))
 
-    def _execute_singly(self, command_buffer: CommandBuffer, start: int) -> bool:
-        """Run records one by one from `start`, passing failures on to what reads them."""
-        failed = start > 0
-        for record in command_buffer.records[start:]:
-            launch, kernel, reads, writes, _ = record
+    def _execute_singly(self, command_buffer: CommandBuffer) -> bool:
+        """Run the records that are left one by one, passing failures on to what reads them."""
+        program = command_buffer.program
+        if program.next_record < 0:
+            program.next_record = program[program.position][0]
+        program.position = len(program)
+        records = command_buffer.records
+        while program.next_record < len(records):
+            index = program.next_record
+            launch, kernel, reads, writes, _ = records[index]
+            program.next_record += 1
             inherited = next((o.buffer.failure for o in reads if o.buffer.failure is not None), None)
             if inherited is not None:
+                program.failed = True
                 self._mark(writes, inherited)
-                failed = True
                 continue
             try:
                 if launch is None:
                     run_reference(kernel, reads, writes)
                 else:
-                    words = words_array("q")
-                    _append(words, launch, reads, writes)
-                    if self._run_words(words) >= 0:
-                        raise RuntimeError("the kernel reported an error")
+                    self._run_one(launch, reads, writes)
             except Exception as error:
-                self._fail(command_buffer, record, error)
-                failed = True
-        return failed
+                self._fail(command_buffer, index, error)
+            except BaseException as error:
+                self._fail(command_buffer, index, RuntimeError(f"interrupted by {type(error).__name__}"))
+                raise
+        return program.failed
 
-    def _fail(self, command_buffer: CommandBuffer, record: Record, error: BaseException) -> None:
-        _, kernel, reads, writes, origin = record
+    def _run_one(self, launch: Launch, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
+        pointers = [o.pointer for o in reads] + [o.pointer for o in writes]
+        words = words_array("q", [launch.address, launch.count, launch.parallel, *pointers, *launch.static])
+        if self._run_words(words) >= 0:
+            raise RuntimeError("the kernel reported an error")
+
+    def _fail(self, command_buffer: CommandBuffer, index: int, error: BaseException) -> None:
+        _, kernel, reads, writes, origin = command_buffer.records[index]
+        command_buffer.program.failed = True
         error.__traceback__ = None  # its frames would keep the operands alive
         self._mark(writes, Failure(error, kernel.name, shapes_of(reads), str(command_buffer.stream), origin))
 
@@ -238,12 +288,6 @@ class CpuDevice:
         for operand in writes:
             operand.buffer.failure = failure
             self.failures.add(operand.buffer)
-
-
-def _append(words: Any, launch: Launch, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
-    pointers = [o.pointer for o in reads] + [o.pointer for o in writes]
-    static = launch.static
-    words.extend([launch.address, len(pointers) + len(static), launch.parallel, *pointers, *static])
 
 
 def _record_at(words: Any, offset: int) -> int:
@@ -255,9 +299,9 @@ def _record_at(words: Any, offset: int) -> int:
     return index
 
 
-def _lower(records: list[Record]) -> list[tuple[int, Any]]:
+def _lower(records: list[Record]) -> Program:
     """Segments of a command buffer: (first record, word list) for compiled kernels, (record, None) for a reference kernel."""
-    program: list[tuple[int, Any]] = []
+    program = Program()
     flat: list[int] = []
     first = 0
     extend = flat.extend
@@ -268,15 +312,14 @@ def _lower(records: list[Record]) -> list[tuple[int, Any]]:
                 flat.clear()
             program.append((index, None))
             first = index + 1
-            continue
-        static = launch.static
-        if len(reads) == 2 and len(writes) == 1:
-            extend((launch.address, 3 + len(static), launch.parallel, reads[0].pointer, reads[1].pointer, writes[0].pointer))
+        elif len(reads) == 2 and len(writes) == 1:
+            a, b = reads
+            extend((launch.address, launch.count, launch.parallel, a.pointer, b.pointer, writes[0].pointer) + launch.static)
         else:
-            extend((launch.address, len(reads) + len(writes) + len(static), launch.parallel))
+            extend((launch.address, launch.count, launch.parallel))
             extend([o.pointer for o in reads])
             extend([o.pointer for o in writes])
-        extend(static)
+            extend(launch.static)
     if flat:
         program.append((first, words_array("q", flat)))
     return program

@@ -211,7 +211,8 @@ class Value:
         return Value(self.k, self.k.b.bitcast(self.ir, vector(element, lanes)))
 
     def convert(self, element: ir.Type, signed: bool = True) -> Value:
-        """The same number in another type. Narrowing integers wraps; float to integer truncates and saturates."""
+        """The same number in another type. Narrowing integers wraps. Float to integer truncates, and the caller
+        sees to it that the number fits."""
         return self.k.convert(self, element, signed)
 
     def lane(self, index: int) -> Value:
@@ -377,8 +378,7 @@ class Emitter:
             return value
         b, to_int = self.b, isinstance(element, ir.IntType)
         if value.is_float and to_int:
-            name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{_type_suffix(kind)}.{_type_suffix(value.type)}"
-            return self.call(name, kind, [value])
+            return Value(self, (b.fptosi if signed else b.fptoui)(value.ir, kind))
         if value.is_float:
             wider = element == DOUBLE or source == HALF
             return Value(self, (b.fpext if wider else b.fptrunc)(value.ir, kind))
@@ -409,7 +409,7 @@ class Emitter:
     def select(self, condition: Value, yes: Operand, no: Operand) -> Value:
         wide = next(v for v in (yes, no) if isinstance(v, Value))
         yes, no = wide.like(yes), wide.like(no)
-        return Value(self, self.b.select(condition.ir, yes.like(wide).ir, no.ir))
+        return Value(self, self.b.select(condition.ir, yes.ir, no.ir))
 
     def minimum(self, a: Value, b: Operand, signed: bool = True) -> Value:
         """The smaller of two integers."""

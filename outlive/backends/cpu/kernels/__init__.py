@@ -1,0 +1,31 @@
+"""Compiled CPU kernels, by op. Nothing is compiled or loaded before a call asks for it."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from outlive.backends.cpu.abi import Selection
+
+Route = Callable[[list, list, object], "Selection | None"]
+
+
+@functools.cache
+def _routes() -> dict[str, Route]:
+    from outlive.backends.cpu.features import features
+    from outlive.backends.cpu.kernels import elementwise
+
+    if not features().vector:
+        return {}
+    return {**elementwise.ROUTES}
+
+
+def lookup(op_name: str, reads: list, writes: list, params: object) -> Selection | None:
+    """The compiled kernel that a call takes, or None: the reference kernel serves it.
+
+    op_name: the op's name. reads, writes: operands in order, each with a `layout` (shape, strides in elements, dtype, size,
+    contiguous); an absent operand is None. params: the primitive, with the op's attributes. Returns the kernel, the largest
+    number of shares worth making (0: do not share), and the static words that follow the pointers of the operands that are
+    present.
+    """
+    route = _routes().get(op_name)
+    return None if route is None else route(reads, writes, params)
