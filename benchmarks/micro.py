@@ -1,0 +1,1 @@
+../outlive/cli/bench/micro_workloads.py

@@ -1,0 +1,1 @@
+"""``outlive bench``: measurements with the peer beside us in the same run."""

