@@ -39,7 +39,7 @@ class _Probe(Primitive):
 
 
 class _Taker(Primitive):
-    """Notes whether its output took the first input over."""
+    """Notes whether its output took the first input over; encoded in the general way."""
 
     __slots__ = ("found",)
     name = "calibration taker"
@@ -51,34 +51,64 @@ class _Taker(Primitive):
         return out
 
 
-def _run(runtime: Runtime, device: NullDevice, last: Primitive, keep: str = "") -> None:
-    """Evaluate last(source()), the source known to others as `keep` says: "node", "data" or nobody."""
+class _Pair(Primitive):
+    """The same through the encoder's short way for two operands."""
+
+    __slots__ = ()
+    name = "calibration pair"
+    pairs = True
+
+
+_SHAPE = layout((8,), float32)
+
+
+def _consume(runtime: Runtime, device: NullDevice, last: Primitive, keep: str, inputs: int) -> Node:
+    """Evaluate last(source(), ...), the first source known to others as `keep` says: "node", "data" or nobody."""
     stream = runtime.new_stream(device)
-    shape = layout((8,), float32)
     held: list[Any] = []
-    tape = [Node(_Source.make(), (), shape, stream, None)]
-    tape.append(Node(last, (tape[0],), shape, stream, None))
+    tape = [Node(_Source.make(), (), _SHAPE, stream, None) for _ in range(inputs)]
+    tape.append(Node(last, tuple(tape), _SHAPE, stream, None))
+    result = tape[-1]
     if keep == "node":
         held.append(tape[0])
     if keep == "data":
-        source = tape.pop(0)
-        _encode_tape([source], [])
-        held.append(source.data)
-        del source
+        _encode_tape([tape[0]], [])
+        held.append(tape[0].data)
+        del tape[0]
     _encode_tape(tape, [])
     stream.commit()
+    return result
+
+
+def _pair_takes(runtime: Runtime, device: NullDevice, keep: str) -> bool:
+    """Whether the short way gives the first source's buffer to the result; the second source is always known to others."""
+    stream = runtime.new_stream(device)
+    a, b = (Node(_Source.make(), (), _SHAPE, stream, None) for _ in range(2))
+    result = Node(_Pair.make(), (a, b), _SHAPE, stream, None)
+    _encode_tape([b, a], [])
+    buffer = a.data.operand.buffer
+    held = {"node": a, "data": a.data, "": None}[keep]
+    del a
+    _encode_tape([result], [])
+    stream.commit()
+    taken = result.data.operand.buffer is buffer
+    del held, b
+    return taken
 
 
 def calibrate(runtime: Runtime) -> bool:
     """Set the counts of `Donation`; whether donation is possible here."""
     device = NullDevice(runtime)
-    Donation.node = Donation.data = NEVER
+    Donation.forbid()
     counts: list[tuple[int, int]] = []
-    _run(runtime, device, _Probe.make(counts))
-    Donation.node, Donation.data = counts[0]
+    _consume(runtime, device, _Probe.make(counts), "", 1)
+    Donation.node, Donation.data = Donation.pair_node, Donation.pair_data = counts[0]
     taken: list[bool] = []
     for keep in ("", "node", "data", ""):
-        _run(runtime, device, _Taker.make(taken), keep)
-    if taken != [True, False, False, True]:
-        Donation.node = Donation.data = NEVER
+        _consume(runtime, device, _Taker.make(taken), keep, 1)
+    _consume(runtime, device, _Pair.make(), "node", 2)  # the general way, once: the short one needs a chosen kernel
+    pairs = [_pair_takes(runtime, device, keep) for keep in ("", "node", "data", "")]
+    if taken != [True, False, False, True] or pairs != [True, False, False, True]:
+        Donation.forbid()
+    runtime.streams[:] = [s for s in runtime.streams if s.device is not device]
     return Donation.node != NEVER

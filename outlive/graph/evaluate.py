@@ -85,9 +85,13 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
         primitive = node.primitive
         if type(primitive) is Pick:
             node.data = inputs[0].data[primitive.index]
+        elif node.traced:
+            node.data = _encode_traced(encoder, node)
         else:
-            encoder.begin(inputs, node.origin)
-            node.data = _encode_traced(encoder, node) if node.traced else _encode(encoder, primitive, inputs, node.layout)
+            if primitive.pairs and len(inputs) == 2:
+                node.data = encoder.pair(primitive, inputs, node.layout, node.origin)
+            if node.data is None:
+                node.data = _encode(encoder, node)
         if not node.traced:
             node.inputs = ()
             node.primitive = None
@@ -95,10 +99,12 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
             stream.commit()
 
 
-def _encode(encoder: Any, primitive: Any, inputs: tuple[Node, ...], layout: Any) -> Any:
+def _encode(encoder: Any, node: Node) -> Any:
     """Encode one op as a transaction; the owner (or owners) of what it made."""
+    inputs = node.inputs
+    encoder.begin(inputs, node.origin)
     try:
-        result = primitive.encode(encoder, tuple([i.data.operand for i in inputs]), layout)
+        result = node.primitive.encode(encoder, tuple([i.data.operand for i in inputs]), node.layout)  # type: ignore[union-attr]
     except BaseException:
         encoder.roll_back()
         raise
@@ -109,7 +115,7 @@ def _encode_traced(encoder: Any, node: Node) -> Any:
     """Encode a node that keeps its inputs for a transform: nothing of theirs may be given away."""
     saved, Donation.node = Donation.node, NEVER
     try:
-        return _encode(encoder, node.primitive, node.inputs, node.layout)
+        return _encode(encoder, node)
     finally:
         Donation.node = saved
 

@@ -38,6 +38,9 @@ class Primitive:
     donates = True
     """The default `encode` may write the output over an input of the same layout."""
 
+    pairs = False
+    """Elementwise over two operands with one output: the evaluation may take the encoder's short way, `pair`."""
+
     _interned: dict[Any, Any] = {}  # noqa: RUF012  (one table for all classes, on purpose)
 
     @classmethod

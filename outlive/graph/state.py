@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -100,8 +101,36 @@ class _Context(threading.local):
     stream: Stream | None = None
 
 
+class Current:
+    """What an op without `stream=` uses, ready to read: the default stream of the default device, and that device's cached constants.
+
+    `overridden` counts the `with mx.stream(...)` blocks that any thread is in; `stream` holds only while there is none.
+    """
+
+    __slots__ = ("constants", "overridden", "stream")
+
+    def __init__(self) -> None:
+        self.overridden = 0
+        self.stream: Stream | None = None
+        self.constants: dict[Any, Any] = {}
+
+
 _context = _Context()
 _default: list[Device] = [Device(cpu)]
+current = Current()
+_constants: dict[Device, dict[Any, Any]] = {}
+
+
+def constants_of(device: Device) -> dict[Any, Any]:
+    """The cached scalar nodes of a device, by (number, element type)."""
+    found = _constants.get(device)
+    return _constants.setdefault(device, {}) if found is None else found
+
+
+def _refresh() -> None:
+    device = _default[0]
+    current.stream = _default_streams.get(device)
+    current.constants = constants_of(device)
 
 
 def default_device() -> Device:
@@ -115,6 +144,7 @@ def set_default_device(device: Device | DeviceType) -> None:
     device = as_device(device)
     backend(device)
     _default[0] = device
+    _refresh()
 
 
 def as_device(device: Device | DeviceType) -> Device:
@@ -144,12 +174,14 @@ def default_stream(device: Device | DeviceType) -> Stream:
             found = _default_streams.get(device)
             if found is None:
                 found = _default_streams[device] = runtime.new_stream(backend(device))
+                _refresh()
     return found
 
 
 def set_default_stream(stream: Stream) -> None:
     """Make `stream` the default stream of its device."""
     _default_streams[device_of(stream)] = stream
+    _refresh()
 
 
 def new_stream(device: Device | DeviceType) -> Stream:
@@ -159,10 +191,11 @@ def new_stream(device: Device | DeviceType) -> Stream:
 
 def current_stream() -> Stream:
     """The stream of an op that names none."""
-    stream = _context.stream
-    if stream is not None:
-        return stream
-    found = _default_streams.get(_default[0])
+    if current.overridden:
+        stream = _context.stream
+        if stream is not None:
+            return stream
+    found = current.stream
     return default_stream(_default[0]) if found is None else found
 
 
@@ -179,11 +212,16 @@ def as_stream(stream: Stream | Device | DeviceType | None) -> Stream:
 def stream(s: Stream | Device | DeviceType) -> Iterator[None]:
     """Make a stream (or a device's default stream) the one of all ops inside, in this thread."""
     previous = _context.stream
-    _context.stream = as_stream(s)
+    chosen = as_stream(s)
+    with runtime.lock:
+        current.overridden += 1
+    _context.stream = chosen
     try:
         yield
     finally:
         _context.stream = previous
+        with runtime.lock:
+            current.overridden -= 1
 
 
 def synchronize(stream: Stream | None = None) -> None:
@@ -197,3 +235,4 @@ def forked_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=forked_in_child)
+atexit.register(runtime.stop)

@@ -13,22 +13,20 @@ from outlive.graph.array import array, from_host, wrap
 from outlive.graph.convert import to_storage
 from outlive.graph.dtypes import Dtype, promote
 from outlive.graph.node import Node
-from outlive.graph.state import as_stream, current_stream, default_device
+from outlive.graph.state import as_stream, constants_of, current_stream, default_device
 from outlive.runtime.layout import Layout, layout, strided_layout
 from outlive.runtime.origin import user_origin
 
 Scalar = bool | int | float | complex
 LIMIT_CONSTANTS = 1 << 10
 
-_constants: dict[Any, Node] = {}
-
-
 def constant(value: Scalar, dtype: Dtype) -> array:
     """A cached 0-d array of `value` in `dtype`; raises ValueError where the type cannot hold the number."""
-    # 0.0 and -0.0 are equal keys with different bits, NaN equals nothing: both are told apart by their text
-    name = value if value == value and value != 0 else repr(value)
-    key = (dtype, type(value), name, default_device())
-    node = _constants.get(key)
+    constants = constants_of(default_device())
+    # 0.0 and -0.0 are equal keys with different bits, NaN equals nothing, True equals 1: these are told apart by their text
+    plain = type(value) in (int, float) and value == value and value != 0
+    key = (value if plain else (repr(value), type(value)), dtype)
+    node = constants.get(key)
     if node is None:
         if dtype.category in (dtypes.signedinteger, dtypes.unsignedinteger):
             limits = np.iinfo(dtype.storage)
@@ -36,9 +34,9 @@ def constant(value: Scalar, dtype: Dtype) -> array:
                 raise ValueError(f"[array] {value} does not fit {dtype.name}, which holds {limits.min} to {limits.max}.")
         with np.errstate(over="ignore"):
             node = from_host(to_storage(np.asarray(value), dtype), dtype)
-        if len(_constants) >= LIMIT_CONSTANTS:
-            _constants.clear()
-        _constants[key] = node
+        if len(constants) >= LIMIT_CONSTANTS:
+            constants.clear()
+        constants[key] = node
     return wrap(node)
 
 

@@ -23,15 +23,19 @@ class Elementwise(Primitive):
     """Base: operands of one type broadcast to the output's shape."""
 
     __slots__ = ()
+    pairs = True
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
         shape = layout.shape
+        seen = inputs
         for i in inputs:
             if i.layout.shape is not shape:
-                inputs = tuple([encoder.reshaped(i, broadcast_layout(i.layout, shape)) for i in inputs])
+                seen = tuple([encoder.reshaped(i, broadcast_layout(i.layout, shape)) for i in inputs])
                 break
         out = encoder.output(layout)
-        encoder.dispatch(self, inputs, (out,))
+        encoder.dispatch(self, seen, (out,))
+        if len(inputs) == 2:
+            encoder.learn_pair(self, inputs, out)
         return out
 
 

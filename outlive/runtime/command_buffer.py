@@ -77,9 +77,9 @@ class CommandBuffer:
         """All its work is over: drop the records (and with them the operands) and run the handlers."""
         if self.state != COMMITTED:
             raise RuntimeError(f"[command buffer] {self!r} cannot complete: it is not committed.")
-        self.state = FAILED if failed else COMPLETED
         self.records = []
         self.program = None
-        handlers, self.handlers = self.handlers, []
-        for handler in handlers:
-            handler()
+        while self.handlers:
+            self.handlers.pop(0)()
+        # Last, so that an interrupted completion is repeated rather than half done.
+        self.state = FAILED if failed else COMPLETED

@@ -34,6 +34,13 @@ class Donation:
 
     node = NEVER
     data = NEVER
+    pair_node = NEVER
+    pair_data = NEVER
+
+    @classmethod
+    def forbid(cls) -> None:
+        """Donate nothing from here on."""
+        cls.node = cls.data = cls.pair_node = cls.pair_data = NEVER
 
 
 class CommandEncoder:
@@ -128,6 +135,13 @@ class CommandEncoder:
         """Record `kernel` over operands. Retains every buffer that it names."""
         self._records.append((self._stream.device.select(kernel, reads, writes), kernel, reads, writes, self._origin))
 
+    def learn_pair(self, kernel: Any, inputs: tuple[Operand, ...], out: Operand) -> None:
+        """Let `pair` find the compiled kernel of the last dispatch by the layouts of `inputs` as they came, before broadcasting."""
+        launch = self._records[-1][0]
+        if launch is not None:
+            a, b = inputs
+            self._stream.device.launches[kernel, a.layout, b.layout, out.layout] = launch
+
     def fill(self, target: Operand, value: Any) -> None:
         """Fill with a number (by value) or with a one-element operand (retained, read on the device)."""
         if isinstance(value, Operand):
@@ -176,6 +190,52 @@ class CommandEncoder:
             return made.pop()  # popped, not copied: a second reference would hide the owner from donation
         self._made = []
         return tuple([_owner(made, r) for r in result]) if type(result) is tuple else _owner(made, result)
+
+    def pair(self, kernel: Any, inputs: tuple[Any, Any], shape: Layout, origin: Any) -> Data | None:
+        """An elementwise op of two inputs in one frame: begin, output, dispatch and accept, for the commonest case.
+
+        None where the case is another one (the general way serves it). Raises before anything is recorded.
+        """
+        a, b = inputs
+        data_a = a.data
+        data_b = b.data
+        x: Operand = data_a.operand
+        y: Operand = data_b.operand
+        launch = self._stream.device.launches.get((kernel, x.layout, y.layout, shape))
+        if launch is None:
+            return None
+        command_buffer = self.command_buffer
+        if (
+            x.layout is shape
+            and getrefcount(data_a) == Donation.pair_data
+            and getrefcount(a) == Donation.pair_node
+            and type(data_a) is Data
+        ):
+            out = x
+            data_a.operand = None
+        elif (
+            y.layout is shape
+            and getrefcount(data_b) == Donation.pair_data
+            and getrefcount(b) == Donation.pair_node
+            and type(data_b) is Data
+        ):
+            out = y
+            data_b.operand = None
+        else:
+            out = Operand(self._allocator.allocate(shape.nbytes, self._stream, origin), shape)
+        records = self._records
+        records.append((launch, kernel, (x, y), (out,), origin))
+        self._mark = len(records)
+        buffer = x.buffer
+        if buffer.write is not command_buffer and buffer.reads is not command_buffer:
+            self._enter_read(buffer, command_buffer)
+        buffer = y.buffer
+        if buffer.write is not command_buffer and buffer.reads is not command_buffer:
+            self._enter_read(buffer, command_buffer)
+        buffer = out.buffer
+        if buffer.write is not command_buffer:
+            self._enter_write(buffer, command_buffer)
+        return Data(out)
 
     def roll_back(self) -> None:
         """The op raised: cut its records off, give donated buffers back, release what it made."""

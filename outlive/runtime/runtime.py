@@ -105,6 +105,10 @@ class Runtime:
         """A forked child has one thread: locks start anew, and work that another thread was running is not repeated."""
         self.lock = self.platform.lock("runtime")
         for stream in self.streams:
-            stream.condition = self.platform.condition(f"stream {stream.index}")
-            stream.state = None
-            stream.running = 0
+            stream.renew()
+
+    def stop(self) -> None:
+        """At the end of the process: finish what runs and end the workers."""
+        self.stopping = True
+        for stream in list(self.streams):
+            stream.device.stop(stream)

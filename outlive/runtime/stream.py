@@ -17,11 +17,18 @@ LIMIT_RUN_AHEAD = 64
 """Command buffers that a stream may have committed and not complete."""
 
 
-@shared("completed", "running")
+@shared("completed", "runner", "waiting")
 class Stream:
-    """A stream of a device. `committed` and `completed` are ticks; `pending` holds what the device has not finished."""
+    """A stream of a device. `committed` and `completed` are ticks; `pending` holds what the device has not finished.
 
-    __slots__ = ("committed", "completed", "condition", "device", "encoder", "index", "pending", "runtime", "running", "state")
+    `baton`: held by the thread that runs or polls the stream, whose identity is `runner`. `waiting`: threads that want the baton.
+    `worker` and `wake`: the thread that runs asynchronous work, and how it is woken.
+    """
+
+    __slots__ = (
+        "baton", "committed", "completed", "device", "encoder", "index", "pending", "runner", "runtime", "state", "waiting", "wake",
+        "worker",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, device: Any, index: int, pending: deque[CommandBuffer]) -> None:
         self.runtime = runtime
@@ -29,14 +36,22 @@ class Stream:
         self.index = index
         self.committed = 0
         self.completed = 0
-        self.running = 0
         self.pending = pending
-        self.condition = runtime.platform.condition(f"stream {index}")
         self.state: Any = None
+        self.renew()
         self.encoder = CommandEncoder(self)
 
     def __repr__(self) -> str:
         return f"Stream({self.device}, {self.index})"
+
+    def renew(self) -> None:
+        """Locks and worker anew: at the start, and in a forked child, where no other thread lives."""
+        platform = self.runtime.platform
+        self.baton = platform.lock(f"stream {self.index}")
+        self.wake = platform.condition(f"stream {self.index} wake")
+        self.worker: Any = None
+        self.runner = 0
+        self.waiting: set[int] = set()
 
     @property
     def outstanding(self) -> int:

@@ -23,6 +23,7 @@ class NullDevice:
         self.index = index
         self.ledger = Ledger(CAP)
         self.allocator = Allocator(self, self.ledger, runtime)
+        self.launches: dict[Any, Any] = {}
         self._next_address = 1 << 20
 
     def __repr__(self) -> str:
@@ -39,8 +40,11 @@ class NullDevice:
     def view(self, memory: Any, layout: Any, offset: int) -> Any:
         raise RuntimeError("[null] Arrays of the null device have no contents to read.")
 
-    def select(self, kernel: Any, reads: Any, writes: Any) -> None:
+    def select(self, kernel: Any, reads: Any, writes: Any) -> bool:
         """Every call is served by nothing."""
+        if len(reads) == 2:
+            self.launches[kernel, reads[0].layout, reads[1].layout, writes[0].layout] = True
+        return True
 
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         stream.completed = command_buffer.tick
@@ -51,3 +55,6 @@ class NullDevice:
 
     def wait(self, stream: Stream, tick: int) -> None:
         """Everything is complete already."""
+
+    def stop(self, stream: Stream) -> None:
+        """There is no worker."""
