@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -30,7 +29,9 @@ def _write(folder, kind):
         "command": kind + " ".join(sys.orig_argv)[:300],
         "doomed": os.environ.get("OUTLIVE_DOOMED", ""),
     }
-    Path(folder, f"{os.getpid()}-{time.monotonic_ns()}.json").write_text(json.dumps(entry), encoding="utf-8")
+    # Named by pid and start time: a .pth file may run twice in one process, a pid may come back in a long run.
+    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    Path(folder, f"{os.getpid()}-{started}.json").write_text(json.dumps(entry), encoding="utf-8")
 
 
 def unmeasured(marks, data, doomed):
