@@ -12,6 +12,7 @@ from outlive.graph.evaluate import evaluate, wait_for
 from outlive.graph.node import Node
 from outlive.graph.primitive import Pick, Primitive
 from outlive.graph.state import as_stream, current_stream, runtime
+from outlive.graph.tracing import trace_of
 from outlive.runtime.buffer import Data, Operand
 from outlive.runtime.layout import Layout, layout
 from outlive.runtime.origin import user_origin
@@ -84,7 +85,7 @@ def apply(primitive: Primitive, inputs: tuple[array, ...], result: Layout, strea
     )
     for i in node.inputs:
         if i.traced:
-            node.traced = True
+            node.traced = trace_of(node.inputs)
             break
     return made
 
@@ -95,7 +96,7 @@ def apply_many(primitive: Primitive, inputs: tuple[array, ...], results: tuple[L
     origin = user_origin(1)
     nodes = tuple([i._node for i in inputs])
     group = Node(primitive, nodes, results, where, origin)  # type: ignore[arg-type]  # the layouts of all outputs
-    group.traced = any(i.traced for i in nodes)
+    group.traced = trace_of(nodes)
     made = []
     for index, result in enumerate(results):
         node = Node(Pick.make(index), (group,), result, where, origin)

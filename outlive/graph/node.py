@@ -8,6 +8,7 @@ from outlive.runtime.platform import shared
 
 if TYPE_CHECKING:
     from outlive.graph.primitive import Primitive
+    from outlive.graph.tracing import Trace
     from outlive.runtime.buffer import Data, View
     from outlive.runtime.layout import Layout
     from outlive.runtime.origin import Origin
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Node:
     """One value of the graph.
 
-    `primitive`, `inputs`: what makes it; dropped when it is encoded, unless `traced`. `layout`: shape and type, dense. `data`: the owner of
+    `primitive`, `inputs`: what makes it; dropped when it is encoded, unless its trace is live. `layout`: shape and type, dense. `data`: the owner of
     its buffer once encoded. `mark`: the tape that saw it. A placeholder of a transform has neither primitive nor data.
     """
 
@@ -34,4 +35,4 @@ class Node:
         self.origin = origin
         self.data: Data | View | Any = None
         self.mark = 0
-        self.traced = False
+        self.traced: Trace | bool = False

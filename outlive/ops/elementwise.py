@@ -7,6 +7,7 @@ from typing import Any
 from outlive.graph.array import _new, array
 from outlive.graph.node import Node
 from outlive.graph.primitive import Primitive
+from outlive.graph.tracing import trace_of
 from outlive.ops.common import (
     as_stream,
     broadcast_layout,
@@ -61,7 +62,7 @@ def binary(primitive: Primitive, a: Any, b: Any, stream: Any = None, result: Any
         primitive, (x, y), out, current_stream() if stream is None else as_stream(stream), user_origin(1)
     )
     if x.traced or y.traced:
-        node.traced = True
+        node.traced = trace_of(node.inputs)
     return made
 
 
