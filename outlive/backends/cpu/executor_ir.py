@@ -12,7 +12,8 @@ from __future__ import annotations
 
 POOL_WORDS = 64
 # Offsets in 64-bit words; what different threads write lies on cache lines of its own.
-BUSY, TICKET, DONE, KERNEL, ARGS, ERROR, SLEEPERS, EPOCH, STOP, PARTS_MAX, SPINS = 0, 8, 16, 24, 25, 26, 32, 40, 48, 49, 50
+BUSY, TICKET, DONE, KERNEL, ARGS, ERROR, SLEEPERS, EPOCH, STOP, PARTS_MAX, SPINS, THREADS = (
+    0, 8, 16, 24, 25, 26, 32, 40, 48, 49, 50, 51)
 
 SYMBOLS = ("outlive_executor_run", "outlive_executor_work", "outlive_executor_stop")
 
@@ -196,6 +197,7 @@ define i64 @outlive_executor_run(ptr %words, i64 %count, ptr %pool) {
 entry:
   %busy = getelementptr i64, ptr %pool, i64 BUSY
   %parts.max.p = getelementptr i64, ptr %pool, i64 PARTS_MAX
+  %threads.p = getelementptr i64, ptr %pool, i64 THREADS
   %alone = icmp eq ptr %pool, null
   br label %loop
 loop:
@@ -211,13 +213,18 @@ read:
   %kernel = load i64, ptr %record, align 8
   %nargs = load i64, ptr %nargs.p, align 8
   %wanted = load i64, ptr %wanted.p, align 8
-  %unshared = icmp ult i64 %wanted, 2
+  %most = and i64 %wanted, 4294967295
+  %unshared = icmp ult i64 %most, 2
   %serial.0 = or i1 %unshared, %alone
   br i1 %serial.0, label %serial, label %limit
 limit:
-  %parts.max = load i64, ptr %parts.max.p, align 8
-  %over = icmp ugt i64 %wanted, %parts.max
-  %parts = select i1 %over, i64 %parts.max, i64 %wanted
+  %parts.many = load i64, ptr %parts.max.p, align 8
+  %threads = load i64, ptr %threads.p, align 8
+  %flag = lshr i64 %wanted, 32
+  %single = icmp ne i64 %flag, 0
+  %parts.max = select i1 %single, i64 %threads, i64 %parts.many
+  %over = icmp ugt i64 %most, %parts.max
+  %parts = select i1 %over, i64 %parts.max, i64 %most
   %one = icmp ult i64 %parts, 2
   br i1 %one, label %serial, label %acquire
 acquire:
@@ -265,7 +272,7 @@ def executor_ir(machine: str) -> str:
     text = _DECLARATIONS + _PAUSE_DECLARATION[machine] + _WAKE + _TAKE + _WORK + _SHARE + _RUN
     names = {"PAUSE": _PAUSE[machine], "FUTEX": str(_FUTEX_NUMBER[machine]), "PARTS_MAX": str(PARTS_MAX)}
     for name, offset in (("BUSY", BUSY), ("TICKET", TICKET), ("DONE", DONE), ("KERNEL", KERNEL), ("ARGS", ARGS),
-                         ("ERROR", ERROR), ("SLEEPERS", SLEEPERS), ("EPOCH", EPOCH), ("STOP", STOP), ("SPINS", SPINS)):
+                         ("ERROR", ERROR), ("SLEEPERS", SLEEPERS), ("EPOCH", EPOCH), ("STOP", STOP), ("SPINS", SPINS), ("THREADS", THREADS)):
         names[name] = str(offset)
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(f" {name}", f" {names[name]}")

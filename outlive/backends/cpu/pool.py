@@ -74,6 +74,7 @@ class Pool:
         words = (ctypes.c_int64 * layout.POOL_WORDS).from_address(self.address)
         words[layout.PARTS_MAX] = min(threads * PARTS_PER_THREAD, _PARTS_LIMIT) if threads > 1 else 1
         words[layout.SPINS] = _SPINS
+        words[layout.THREADS] = min(threads, _PARTS_LIMIT)
         self._workers = [spawn(lambda: work(self.address)) for _ in range(threads - 1)]
         atexit.register(self.close)
 

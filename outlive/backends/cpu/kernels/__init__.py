@@ -12,11 +12,11 @@ Route = Callable[[list, list, object], "Selection | None"]
 @functools.cache
 def _routes() -> dict[str, Route]:
     from outlive.backends.cpu.features import features
-    from outlive.backends.cpu.kernels import elementwise
+    from outlive.backends.cpu.kernels import elementwise, quantized
 
     if not features().vector:
         return {}
-    return {**elementwise.ROUTES}
+    return {**elementwise.ROUTES, **quantized.ROUTES}
 
 
 def lookup(op_name: str, reads: list, writes: list, params: object) -> Selection | None:

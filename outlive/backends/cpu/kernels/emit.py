@@ -304,6 +304,7 @@ class Emitter:
         """Memory on the stack, 64-byte aligned, freed when the kernel returns."""
         slot = self.b.alloca(I8, size=byte_count.ir)
         slot.align = 64
+        slot.type = POINTER
         return Value(self, slot)
 
     def address(self, pointer: Value, index: Operand, element_bytes: int = 1) -> Value:
@@ -441,10 +442,9 @@ class Emitter:
         return Variable(self, initial if isinstance(initial, Value) else self.constant(initial))
 
     @contextmanager
-    def loop(self, low: Operand, high: Value, step: Operand = 1) -> Iterator[Value]:
+    def loop(self, low: Operand, high: Operand, step: Operand = 1) -> Iterator[Value]:
         """Runs the body with i = low, low + step, ... while i < high."""
-        low = low if isinstance(low, Value) else self.constant(low)
-        step = step if isinstance(step, Value) else self.constant(step)
+        low, high, step = (v if isinstance(v, Value) else self.constant(v) for v in (low, high, step))
         before = self.b.block
         head, body, done = (self.function.append_basic_block(n) for n in ("loop", "do", "done"))
         self.b.branch(head)
