@@ -100,12 +100,16 @@ def spacing(magnitude: np.ndarray, dtype: str) -> np.ndarray:
 
 def _units_apart(got: Array, want: Array, tolerance: Tolerance, magnitude: np.ndarray | None) -> np.ndarray:
     distance = ulp_distance(got, want)
-    if not tolerance.of_magnitude or magnitude is None or not np.issubdtype(want.values().dtype, np.inexact):
+    # The error of a complex number is relative to its modulus: one part may cancel while the other stays large.
+    is_complex = want.dtype == "complex64"
+    summed = tolerance.of_magnitude and magnitude is not None and np.issubdtype(want.values().dtype, np.inexact)
+    if tolerance is EXACT or not (is_complex or summed):
         return distance
-    wide = np.complex128 if want.dtype == "complex64" else np.float64
+    wide = np.complex128 if is_complex else np.float64
     with np.errstate(all="ignore"):
         difference = np.abs(got.values().astype(wide) - want.values().astype(wide))
-        relative = difference / spacing(np.maximum(np.abs(want.values()), magnitude), want.dtype)
+        scale = np.abs(want.values().astype(wide))
+        relative = difference / spacing(np.maximum(scale, magnitude) if summed else scale, want.dtype)
     return np.where(np.isfinite(relative), np.minimum(distance, relative), distance)
 
 

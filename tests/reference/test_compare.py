@@ -65,6 +65,17 @@ def test_complex_numbers_are_compared_by_parts():
     assert ulp_distance(left, right).tolist() == [1, 0]
 
 
+def test_an_inexact_op_on_complex_numbers_is_measured_by_the_modulus():
+    got, want = array([1 + 1e-9j], "complex64"), array([1 + 0j], "complex64")
+    assert_same_array(got, want, "exp")
+    with pytest.raises(AssertionError):
+        assert_same_array(got, want, "negative")
+    with pytest.raises(AssertionError):
+        assert_same_array(array([1 + 1e-5j], "complex64"), want, "exp")
+    with pytest.raises(AssertionError):
+        assert_same_array(array([complex(1, np.nan)], "complex64"), want, "exp")
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_spacing_is_the_gap_to_the_next_value(dtype):
     for value in (1.0, 1.99, 2.0, 1e-3):
