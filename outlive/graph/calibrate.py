@@ -75,6 +75,7 @@ def _consume(runtime: Runtime, device: NullDevice, last: Primitive, keep: str, i
         _encode_tape([tape[0]], [])
         held.append(tape[0].data)
         del tape[0]
+    tape.reverse()
     _encode_tape(tape, [])
     stream.commit()
     return result
@@ -85,7 +86,7 @@ def _pair_takes(runtime: Runtime, device: NullDevice, keep: str) -> bool:
     stream = runtime.new_stream(device)
     a, b = (Node(_Source.make(), (), _SHAPE, stream, None) for _ in range(2))
     result = Node(_Pair.make(), (a, b), _SHAPE, stream, None)
-    _encode_tape([b, a], [])
+    _encode_tape([a, b], [])
     buffer = a.data.operand.buffer
     held = {"node": a, "data": a.data, "": None}[keep]
     del a

@@ -14,9 +14,11 @@ from outlive.graph.primitive import Pick
 from outlive.graph.state import runtime
 from outlive.runtime.encoder import NEVER, Donation
 from outlive.runtime.errors import Pressure
+from outlive.runtime.gate import Gated
 from outlive.runtime.stream import Stream
 
-RECORDS_PER_COMMAND_BUFFER = 1024
+NODES_PER_PIECE = 1024
+"""Nodes encoded into one command buffer of a stream before the lock is given up."""
 
 
 def build_tape(roots: Sequence[Node], mark: int) -> list[Node]:
@@ -47,35 +49,50 @@ def build_tape(roots: Sequence[Node], mark: int) -> list[Node]:
 
 
 def schedule(roots: Sequence[Node]) -> list[Stream]:
-    """Encode and commit what `roots` need; the streams that got work. Raises what encoding raises."""
+    """Encode and commit what `roots` need; the streams that got work. Raises what encoding raises.
+
+    The lock is given up after each piece of the tape, and where memory is short until the oldest work is over.
+    """
     touched: list[Stream] = []
+    tape: list[Node] | None = None
     while True:
         try:
             with runtime.lock:
-                gate = runtime.gate
-                if gate is not None:
-                    gate.check()
+                if runtime.gate.held:
+                    runtime.gate.check()
                 if runtime.mailbox:
                     runtime.drain()
-                runtime.tape_mark = mark = runtime.tape_mark + 1
-                tape = build_tape(roots, mark)
+                if tape is None:
+                    runtime.tape_mark = mark = runtime.tape_mark + 1
+                    tape = build_tape(roots, mark)
+                    tape.reverse()
                 try:
                     _encode_tape(tape, touched)
                 finally:
                     for stream in touched:
                         stream.commit()
-            return touched
         except Pressure:
             runtime.retire_oldest()
+        except Gated as gated:
+            gated.wait()
+        else:
+            if not tape:
+                return touched
+            for stream in touched:
+                runtime.throttle(stream)
 
 
 def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
+    """Encode a piece of a reversed tape. A node leaves the tape when it is encoded; one that raises stays on it."""
     stream: Any = None
     encoder: Any = None
-    tape.reverse()
     pop = tape.pop
-    while tape:
-        node = pop()
+    left = max(0, len(tape) - NODES_PER_PIECE)
+    while len(tape) > left:
+        node = tape[-1]
+        if node.data is not None:  # another thread was here between two pieces
+            pop()
+            continue
         if node.stream is not stream:
             stream = node.stream
             encoder = stream.encoder
@@ -83,25 +100,19 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
                 touched.append(stream)
         inputs = node.inputs
         primitive = node.primitive
-        traced = node.traced
-        if traced and not traced.live:
-            traced = False
         if type(primitive) is Pick:
             node.data = inputs[0].data[primitive.index]
-        elif traced:
+        elif node.traced:
             node.data = _encode_traced(encoder, node)
         else:
             if primitive.pairs and len(inputs) == 2:
                 node.data = encoder.pair(primitive, inputs, node.layout, node.origin)
             if node.data is None:
                 node.data = _encode(encoder, node)
-        if traced:
-            traced.kept.append(node)
-        else:
+        if not node.traced:
             node.inputs = ()
             node.primitive = None
-        if len(encoder.command_buffer.records) >= RECORDS_PER_COMMAND_BUFFER:
-            stream.commit()
+        pop()
 
 
 def _encode(encoder: Any, node: Node) -> Any:

@@ -6,11 +6,15 @@ import _thread
 import collections
 import contextlib
 import os
+import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from outlive.runtime.platform import Timeout
 
 HAND_BACK_INTERVAL_S = 5e-5
 """The interpreter's switch interval while compiled work runs beside busy Python threads, in seconds."""
@@ -44,6 +48,20 @@ class _FairInterpreter:
                 sys.setswitchinterval(self._saved)
 
 
+class _Channel:
+    """`queue.SimpleQueue` whose `get` raises the runtime's own `Timeout`."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.put = self._queue.put
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        try:
+            return self._queue.get(block, timeout)
+        except queue.Empty:
+            raise Timeout from None
+
+
 class Machine:
     """The platform of a real machine. Threads are daemons: they never keep a finished program alive."""
 
@@ -60,6 +78,9 @@ class Machine:
     def queue(self, name: str) -> Any:
         return collections.deque()
 
+    def channel(self, name: str) -> _Channel:
+        return _Channel()
+
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         self._own_threads += 1
         return threading.Thread(target=target, name=name, daemon=True)
@@ -69,6 +90,27 @@ class Machine:
 
     def thread_name(self, identity: int) -> str:
         return next((t.name for t in threading.enumerate() if t.ident == identity), f"thread {identity}")
+
+    def task_id(self) -> int:
+        """The identity of the asyncio task that runs on this thread; 0 outside of one."""
+        loops = sys.modules.get("asyncio")
+        if loops is None:
+            return 0
+        try:
+            task = loops.current_task()
+        except RuntimeError:
+            return 0
+        return 0 if task is None else id(task)
+
+    def stack(self, identity: int) -> str:
+        """The Python stack of a thread, as text."""
+        frame = sys._current_frames().get(identity)
+        return "  (ended)\n" if frame is None else "".join(traceback.format_stack(frame))
+
+    def report(self, text: str) -> None:
+        """Tell the user something that is no error, on stderr."""
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
     def process_id(self) -> int:
         return os.getpid()

@@ -15,6 +15,10 @@ class ExecutionError(RuntimeError):
     """Raised by each read of an array whose work failed while it ran; `__cause__` is the kernel's own exception."""
 
 
+class SerializedScope(RuntimeError):
+    """Raised for a use of `execution.serialized()` that could never end, or that breaks its nesting."""
+
+
 class Pressure(Exception):
     """Internal: memory is short while work is outstanding. The evaluation retires the oldest work and encodes the op again."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from outlive.runtime.buffer import Buffer, Data
 from outlive.runtime.command_buffer import Fence
 from outlive.runtime.errors import Pressure
+from outlive.runtime.gate import Gate
 from outlive.runtime.origin import Origin
 from outlive.runtime.platform import Platform
 from outlive.runtime.stream import LIMIT_RUN_AHEAD, Stream
@@ -29,7 +30,7 @@ class Runtime:
         self.trace: Any = None
         self.tape_mark = 0
         self.stopping = False
-        self.gate: Any = None
+        self.gate = Gate(platform, self)
 
     def new_stream(self, device: Any) -> Stream:
         """A new stream of `device`."""
@@ -104,6 +105,7 @@ class Runtime:
     def after_fork_in_child(self) -> None:
         """A forked child has one thread: locks start anew, and work that another thread was running is not repeated."""
         self.lock = self.platform.lock("runtime")
+        self.gate = Gate(self.platform, self)
         for stream in self.streams:
             stream.renew()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from outlive.runtime.runtime import Runtime
 
-LIMIT_RUN_AHEAD = 64
+LIMIT_RUN_AHEAD = 16
 """Command buffers that a stream may have committed and not complete."""
 
 
