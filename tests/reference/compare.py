@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.reference.wire import Array, Outcome, Raised, Returned
+from tests.reference.wire import TEST_FAULTS, Array, Outcome, Raised, Returned
 
 CEILING = 4
 
@@ -153,6 +153,9 @@ def assert_same_outcome(got: Outcome, want: Outcome, op: str = "", **options: An
     An error may be of a class that derives from the expected one. Options are those of :func:`assert_same_array`.
     """
     context = options.get("context", "")
+    for side in (got, want):
+        if isinstance(side, Raised) and side.error in TEST_FAULTS:
+            raise AssertionError(f"[{op}] {context}: the call did not take place as written: {side.text}")
     if isinstance(want, Raised):
         assert isinstance(got, Raised), f"[{op}] {context}: returned {got}, expected {want.error}: {want.text}"
         assert want.error in (got.error, *got.bases), (

@@ -14,6 +14,7 @@ from tests.reference.compare import (
     ulp_distance,
 )
 from tests.reference.strategies import bfloat16_bits
+from tests.reference.wire import TEST_FAULTS
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -138,6 +139,12 @@ def test_outcomes_compare_values_containers_and_error_classes():
             assert_same_outcome(got, want)
     derived = Raised("OutOfMemory", "", ("OutOfMemory", "RuntimeError", "Exception"))
     assert_same_outcome(derived, Raised("RuntimeError", ""))
+
+
+@pytest.mark.parametrize("fault", TEST_FAULTS)
+def test_two_sides_do_not_agree_on_a_fault_of_the_test(fault):
+    with pytest.raises(AssertionError, match="did not take place"):
+        assert_same_outcome(Raised(fault, "why"), Raised(fault, "why"))
 
 
 def test_a_large_tolerance_needs_a_reason():

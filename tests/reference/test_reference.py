@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.reference import Array, Call, Crashed, Raised, Reference, Returned
 from tests.reference.compare import assert_same_array
 from tests.reference.strategies import NUMBERS, arrays, dtypes, shapes
-from tests.reference.wire import Dtype
+from tests.reference.wire import UNBUILDABLE, Dtype
 
 
 @given(data=st.data(), dtype=dtypes((*NUMBERS, "float64")), shape=shapes())
@@ -61,6 +61,11 @@ def test_what_a_call_raises_is_an_outcome_with_class_text_and_bases(reference):
 def test_an_error_that_comes_with_evaluation_is_an_outcome(reference):
     outcome = reference.call("linalg.inv", Array.of(np.zeros((2, 2), np.float32)))
     assert isinstance(outcome, Raised), outcome
+
+
+def test_faults_of_a_test_are_told_from_errors_of_the_call(reference):
+    assert reference.call("negative", Dtype("float31")).error == UNBUILDABLE
+    assert reference.run("out = object()").error == "UnreadableResultError"
 
 
 def test_a_batch_keeps_its_order_and_its_failures_apart(reference):

@@ -113,6 +113,15 @@ Request = Call | Program
 Outcome = Returned | Raised | Crashed
 
 
+class UnreadableResultError(TypeError):
+    """A result of a type that cannot cross the pipe: a fault of the test, never an outcome to agree on."""
+
+
+# The name of the error when an input could not even be made: a fault of the test too, or of what makes arrays.
+UNBUILDABLE = "UnbuildableInput"
+TEST_FAULTS = (UNBUILDABLE, UnreadableResultError.__name__)
+
+
 class Side:
     """One implementation of the API: builds arrays from the wire, performs requests, reads the results.
 
@@ -124,12 +133,17 @@ class Side:
 
     def perform(self, request: Request) -> Outcome:
         """Run one request to its end, evaluation included; whatever it raises is its outcome."""
+        inputs = (request.args, request.kwargs) if isinstance(request, Call) else request.inputs
+        try:
+            built = self.build(inputs)
+        except Exception as error:  # noqa: BLE001 - told from what the call itself raises
+            return Raised(UNBUILDABLE, f"{type(error).__name__}: {error}")
         try:
             if isinstance(request, Call):
-                function = reduce(getattr, request.name.split("."), self.mx)
-                result = function(*self.build(request.args), **self.build(request.kwargs))
+                args, kwargs = built
+                result = reduce(getattr, request.name.split("."), self.mx)(*args, **kwargs)
             else:
-                scope = {"mx": self.mx, "np": np, **self.build(request.inputs)}
+                scope = {"mx": self.mx, "np": np, **built}
                 exec(compile(request.text, "<program>", "exec"), scope)
                 result = scope["out"]
             return Returned(self.read(result))
@@ -182,7 +196,7 @@ class Side:
             return {key: self.read(item) for key, item in value.items()}
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.ndarray)):
             return value
-        raise TypeError(f"a result of type {type(value).__name__} cannot cross the pipe")
+        raise UnreadableResultError(f"a result of type {type(value).__name__} cannot cross the pipe")
 
 
 def dtype_name(dtype: Any) -> str:
