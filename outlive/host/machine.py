@@ -85,21 +85,17 @@ class Machine:
         self._own_threads += 1
         return threading.Thread(target=target, name=name, daemon=True)
 
-    def thread_id(self) -> int:
-        return threading.get_ident()
+    thread_id = staticmethod(threading.get_ident)
 
     def thread_name(self, identity: int) -> str:
         return next((t.name for t in threading.enumerate() if t.ident == identity), f"thread {identity}")
 
     def task_id(self) -> int:
         """The identity of the asyncio task that runs on this thread; 0 outside of one."""
-        loops = sys.modules.get("asyncio")
-        if loops is None:
+        events = sys.modules.get("asyncio.events")
+        if events is None or events._get_running_loop() is None:
             return 0
-        try:
-            task = loops.current_task()
-        except RuntimeError:
-            return 0
+        task = sys.modules["asyncio"].current_task()
         return 0 if task is None else id(task)
 
     def stack(self, identity: int) -> str:

@@ -34,7 +34,7 @@ class Gated(Exception):
 class Gate:
     """A recursive scope owned by a thread and, inside asyncio, a task."""
 
-    __slots__ = ("condition", "held", "platform", "runtime", "task", "thread", "watchdog_s")
+    __slots__ = ("condition", "held", "platform", "runtime", "task", "thread", "waiting", "watchdog_s")
 
     def __init__(self, platform: Platform, runtime: Runtime) -> None:
         self.platform = platform
@@ -43,6 +43,7 @@ class Gate:
         self.held = 0
         self.thread = 0
         self.task = 0
+        self.waiting: set[int] = set()
         self.watchdog_s = WATCHDOG_S
 
     def check(self) -> None:
@@ -62,21 +63,25 @@ class Gate:
 
     def enter(self) -> None:
         """Take the gate, waiting for another holder and for all other work to end."""
+        platform = self.platform
+        runtime = self.runtime
         while True:
-            try:
-                with self.runtime.lock:
-                    if self.held:
-                        self.check()
-                        self.held += 1
-                        return
-                    self.thread = self.platform.thread_id()
-                    self.task = self.platform.task_id()
+            with runtime.lock:
+                if not self.held:
+                    self.thread = platform.thread_id()
+                    self.task = platform.task_id()
                     self.held = 1
-                break
-            except Gated:
-                self.wait()
-        if self.runtime.busy:
-            self.runtime.synchronize()
+                    break
+                try:
+                    self.check()
+                except Gated:
+                    pass
+                else:
+                    self.held += 1
+                    return
+            self.wait()
+        if runtime.busy():
+            runtime.synchronize()
 
     def leave(self) -> None:
         """Give one level back; the outermost waits for the work of the scope."""
@@ -85,26 +90,32 @@ class Gate:
                 "[serialized] The scope is closed by a thread that does not hold it; close it where it was opened. "
                 f"Holder: {self.holder()}."
             )
-        if self.held == 1:
-            try:
-                if self.runtime.busy:
-                    self.runtime.synchronize()
-            finally:
-                with self.runtime.lock:
-                    self.held = self.thread = self.task = 0
+        if self.held > 1:
+            self.held -= 1
+            return
+        try:
+            if self.runtime.busy():
+                self.runtime.synchronize()
+        finally:
+            self.thread = self.task = 0
+            self.held = 0
+            if self.waiting:
                 with self.condition:
                     self.condition.notify_all()
-        else:
-            self.held -= 1
 
     def wait(self) -> None:
         """Wait until the gate is free; after `watchdog_s` print the waiter's and the holder's stacks, once."""
         told = False
-        with self.condition:
-            while self.held:
-                if not self.condition.wait(self.watchdog_s) and self.held and not told:
-                    told = True
-                    self.platform.report(self._standstill())
+        me = self.platform.thread_id()
+        self.waiting.add(me)  # before `held` is looked at: the holder lets go first and looks for waiters then
+        try:
+            with self.condition:
+                while self.held:
+                    if not self.condition.wait(self.watchdog_s) and self.held and not told:
+                        told = True
+                        self.platform.report(self._standstill())
+        finally:
+            self.waiting.discard(me)
 
     def _standstill(self) -> str:
         me = self.platform.thread_id()

@@ -45,14 +45,16 @@ class Runtime:
         while mailbox:
             mailbox.popleft().arrive()
 
-    @property
     def busy(self) -> bool:
         """Whether any stream has work committed or being recorded."""
-        return any(s.completed != s.committed or s.encoder.command_buffer.records for s in self.streams)
+        for stream in self.streams:
+            if stream.completed != stream.committed or stream.encoder.command_buffer.records:
+                return True
+        return False
 
     def outstanding(self, device: Any) -> bool:
         """Whether work exists whose end could free memory of `device`."""
-        return self.busy or bool(self.mailbox)
+        return self.busy() or bool(self.mailbox)
 
     def commit_all(self) -> list[Fence]:
         """Commit the open command buffer of every stream (under the lock); fences of all work so far."""

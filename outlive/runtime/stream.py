@@ -11,6 +11,7 @@ from outlive.runtime.platform import shared
 if TYPE_CHECKING:
     from collections import deque
 
+    from outlive.runtime.foreign import Ticket
     from outlive.runtime.runtime import Runtime
 
 LIMIT_RUN_AHEAD = 16
@@ -22,11 +23,11 @@ class Stream:
     """A stream of a device. `committed` and `completed` are ticks; `pending` holds what the device has not finished.
 
     `baton`: held by the thread that runs or polls the stream, whose identity is `runner`. `waiting`: threads that want the baton.
-    `worker` and `wake`: the thread that runs asynchronous work, and how it is woken.
+    `blocked`: the foreign work at which it stands. `worker` and `wake`: the thread that runs asynchronous work, and how it is woken.
     """
 
     __slots__ = (
-        "baton", "committed", "completed", "device", "encoder", "index", "pending", "runner", "runtime", "state", "waiting", "wake",
+        "baton", "blocked", "committed", "completed", "device", "encoder", "index", "pending", "runner", "runtime", "state", "waiting", "wake",
         "worker",
     )  # fmt: skip
 
@@ -38,6 +39,7 @@ class Stream:
         self.completed = 0
         self.pending = pending
         self.state: Any = None
+        self.blocked: Ticket | None = None
         self.renew()
         self.encoder = CommandEncoder(self)
 

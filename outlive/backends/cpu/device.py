@@ -168,6 +168,9 @@ class CpuDevice:
         self._run_and_leave(stream, tick, False)
 
     def _wait_for_baton(self, stream: Stream) -> None:
+        blocked = stream.blocked
+        if blocked is not None:
+            blocked.refuse_opener()
         thread = self.runtime.platform.thread_id()
         stream.waiting.add(thread)
         try:
