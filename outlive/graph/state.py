@@ -61,6 +61,12 @@ class Device:
         return hash((self.type, self.index))
 
 
+CAP_BYTES = "OUTLIVE_CAP_BYTES"
+"""Environment variable: the cap of each device in bytes."""
+
+CAP_BUFFERS = "OUTLIVE_CAP_BUFFERS"
+"""Environment variable: the largest number of buffers of each device."""
+
 _factories: dict[str, Any] = {}
 _backends: dict[Device, Any] = {}
 _default_streams: dict[Device, Stream] = {}
@@ -83,6 +89,27 @@ def backend(device: Device) -> Any:
 
 
 def _make_backend(device: Device) -> Any:
+    made = _new_backend(device)
+    cap, buffers = (os.environ.get(name) for name in (CAP_BYTES, CAP_BUFFERS))
+    if cap or buffers:
+        made.ledger.install(_positive(CAP_BYTES, cap) or made.ledger.cap, _positive(CAP_BUFFERS, buffers))
+        made.allocator.limit_cached = min(made.allocator.limit_cached, made.ledger.cap)
+    return made
+
+
+def _positive(name: str, text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise ValueError(f"[memory] The environment variable {name} takes a positive whole number; got {text!r}.")
+    return value
+
+
+def _new_backend(device: Device) -> Any:
     if device.type is cpu:
         if device.index:
             raise ValueError(f"[Device] There is one CPU device, with index 0; got {device}.")

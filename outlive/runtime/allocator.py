@@ -7,6 +7,7 @@ quarantine until they are complete. Only a block from the cache goes back to the
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 PAGE = 4096
 HOLDERS_SHOWN = 5
+LARGE = 1 << 20
+"""Live buffers of this size or more, in bytes, are listed by identity, so that a snapshot names the largest without walking the heap."""
 
 
 def size_class(nbytes: int) -> int:
@@ -54,6 +57,7 @@ class Allocator:
         self.runtime = runtime
         self.mailbox = runtime.mailbox
         self.cache: dict[int, list[Block]] = {}
+        self.large: dict[int, Buffer] = {}
         self.limit_cached = ledger.cap
         self.limit_memory = ledger.cap
         self._ordered: dict[Stream, tuple[dict[int, list[Quarantined]], deque[Quarantined]]] = {}
@@ -71,7 +75,10 @@ class Allocator:
         block = self._reuse(size, stream)
         if block is None:
             block = self._from_driver(size)
-        return Buffer(block, origin)
+        buffer = Buffer(block, origin)
+        if size >= LARGE:
+            self.large[id(buffer)] = buffer
+        return buffer
 
     def _reuse(self, size: int, stream: Stream | None) -> Block | None:
         ledger = self.ledger
@@ -140,6 +147,8 @@ class Allocator:
         size = block.size
         ledger = self.ledger
         ledger.live -= size
+        if size >= LARGE:
+            self.large.pop(id(buffer), None)
         pending = buffer.accesses()
         if not pending:
             self._to_cache(block)
@@ -223,12 +232,17 @@ class Allocator:
         self.sweep()
         self.trim(self.ledger.cached, blocks=0)
 
+    def largest(self, count: int = HOLDERS_SHOWN) -> list[tuple[int, str]]:
+        """Sizes in bytes and places of origin of the largest live buffers of `LARGE` bytes or more."""
+        found = heapq.nlargest(count, self.large.values(), key=lambda b: b.size)
+        return [(b.size, place(b.origin)) for b in found]
+
     def holders(self) -> str:
         """The largest live buffers with the places that made them, as a sentence for messages."""
-        largest = sorted(self.runtime.live_buffers(self.device), key=lambda b: -b.size)[:HOLDERS_SHOWN]
-        if not largest:
-            return ""
-        return " Largest: " + "; ".join(f"{b.size:,} bytes made at {place(b.origin)}" for b in largest) + "."
+        largest = self.largest() or [
+            (b.size, place(b.origin)) for b in heapq.nlargest(HOLDERS_SHOWN, self.runtime.live_buffers(self.device), key=lambda b: b.size)
+        ]
+        return f" Largest: {'; '.join(f'{size:,} bytes made at {where}' for size, where in largest)}." if largest else ""
 
 
 __all__ = ["Allocator", "OutOfMemory", "size_class"]
