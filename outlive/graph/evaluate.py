@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlive.graph.node import Node
-from outlive.graph.primitive import Pick
-from outlive.graph.state import runtime
+from outlive.graph.primitive import Migrate, Pick
+from outlive.graph.state import runtime, several_devices
 from outlive.runtime.encoder import NEVER, Donation
 from outlive.runtime.errors import Pressure
 from outlive.runtime.gate import Gated
@@ -87,6 +87,7 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
     stream: Any = None
     encoder: Any = None
     pop = tape.pop
+    several = several_devices()
     left = max(0, len(tape) - NODES_PER_PIECE)
     while len(tape) > left:
         node = tape[-1]
@@ -102,6 +103,8 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
         primitive = node.primitive
         if type(primitive) is Pick:
             node.data = inputs[0].data[primitive.index]
+        elif several and _crosses(node):
+            node.data = _encode_migrating(encoder, node)
         elif node.traced:
             node.data = _encode_traced(encoder, node)
         else:
@@ -134,6 +137,30 @@ def _encode_traced(encoder: Any, node: Node) -> Any:
         return _encode(encoder, node)
     finally:
         Donation.node = saved
+
+
+def _crosses(node: Node) -> bool:
+    """Whether an input lives on another device than the op's."""
+    device = node.stream.device  # type: ignore[union-attr]
+    return any(i.data.operand.buffer.device is not device for i in node.inputs)
+
+
+def _encode_migrating(encoder: Any, node: Node) -> Any:
+    """Encode an op after bringing its inputs to its device. The graph keeps the inputs where they are."""
+    own = node.inputs
+    brought = []
+    for i in own:
+        source = i.data.operand.buffer.device
+        if source is not node.stream.device:  # type: ignore[union-attr]
+            i = Node(Migrate.make(source), (i,), i.layout, node.stream, node.origin)
+            i.data = _encode(encoder, i)
+        brought.append(i)
+    node.inputs = tuple(brought)
+    del brought, i  # another reference would hide what was brought from donation
+    try:
+        return _encode_traced(encoder, node) if node.traced else _encode(encoder, node)
+    finally:
+        node.inputs = own
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

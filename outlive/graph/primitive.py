@@ -117,3 +117,16 @@ class Pick(Primitive):
     __slots__ = ("index",)
     name = "pick"
     index: int
+
+
+class Migrate(Primitive):
+    """Brings an array to the device of the op that reads it: a copy in a new buffer there. `source` is the device that it comes from."""
+
+    __slots__ = ("source",)
+    name = "migrate"
+    moves_bits = True
+    donates = False
+    source: Any
+
+    def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
+        writes[0][...] = self.source.fetch(reads[0])

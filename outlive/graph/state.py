@@ -118,8 +118,13 @@ def _new_backend(device: Device) -> Any:
         return CpuDevice(runtime)
     factory = _factories.get(device.type.name)
     if factory is None:
-        raise ValueError(f"[Device] {device} is not available on this machine; use mx.cpu.")
+        from outlive.backends.cuda import open_device as factory
     return factory(runtime, device.index)
+
+
+def several_devices() -> bool:
+    """Whether arrays may live on more than one device."""
+    return len(_backends) > 1
 
 
 class _Context(threading.local):

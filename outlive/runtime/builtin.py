@@ -1,4 +1,4 @@
-"""The two kernels that every device has: fill and copy."""
+"""What every device has: the kernels fill, copy and migrate, and launches that need scratch memory."""
 
 from __future__ import annotations
 
@@ -29,3 +29,22 @@ class Copy:
 
 
 COPY = Copy()
+
+
+class Byte:
+    """The element type of scratch memory."""
+
+    name = "uint8"
+    itemsize = 1
+    storage = "u1"
+    half = False
+
+
+BYTE = Byte()
+
+
+class Workspaced:
+    """Base of a device's launches that need `workspace` bytes of scratch: the encoder makes it a temporary, the record's last write."""
+
+    __slots__ = ("workspace",)
+    workspace: int

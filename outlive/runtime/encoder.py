@@ -11,7 +11,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from outlive.runtime.buffer import Data, Operand, View
-from outlive.runtime.builtin import COPY, Fill
+from outlive.runtime.builtin import BYTE, COPY, Fill, Workspaced
 from outlive.runtime.command_buffer import CommandBuffer
 from outlive.runtime.layout import Layout, layout, strided_layout
 
@@ -133,12 +133,15 @@ class CommandEncoder:
 
     def dispatch(self, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
         """Record `kernel` over operands. Retains every buffer that it names."""
-        self._records.append((self._stream.device.select(kernel, reads, writes), kernel, reads, writes, self._origin))
+        launch = self._stream.device.select(kernel, reads, writes)
+        if isinstance(launch, Workspaced):
+            writes = (*writes, self.temporary(launch.workspace, BYTE))
+        self._records.append((launch, kernel, reads, writes, self._origin))
 
     def learn_pair(self, kernel: Any, inputs: tuple[Operand, ...], out: Operand) -> None:
         """Let `pair` find the compiled kernel of the last dispatch by the layouts of `inputs` as they came, before broadcasting."""
         launch = self._records[-1][0]
-        if launch is not None:
+        if launch is not None and not isinstance(launch, Workspaced):
             a, b = inputs
             self._stream.device.launches[kernel, a.layout, b.layout, out.layout] = launch
 
