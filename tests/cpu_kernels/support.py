@@ -36,9 +36,8 @@ def operand(a: np.ndarray | None) -> SimpleNamespace | None:
 
 def poisoned(shape: tuple[int, ...], dtype: object) -> np.ndarray:
     """Fresh memory full of NaN (all bits set)."""
-    a = np.empty(shape, dtype)
-    a.view(np.uint8).reshape(-1)[...] = 255 if a.size else 0
-    return a
+    size = int(np.prod(shape))
+    return np.full(size * np.dtype(dtype).itemsize, 255, np.uint8).view(dtype).reshape(shape)
 
 
 def words_of(op: str, reads: list, writes: list, **params: object) -> list[int] | None:

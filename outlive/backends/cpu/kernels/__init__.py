@@ -12,11 +12,12 @@ Route = Callable[[list, list, object], "Selection | None"]
 @functools.cache
 def _routes() -> dict[str, Route]:
     from outlive.backends.cpu.features import features
-    from outlive.backends.cpu.kernels import elementwise, quantized
+    from outlive.backends.cpu.kernels import elementwise, normalize, quantized, reduce, rope
 
     if not features().vector:
         return {}
-    return {**elementwise.ROUTES, **quantized.ROUTES}
+    families = (elementwise, normalize, quantized, reduce, rope)
+    return {op: route for family in families for op, route in family.ROUTES.items()}
 
 
 def lookup(op_name: str, reads: list, writes: list, params: object) -> Selection | None:

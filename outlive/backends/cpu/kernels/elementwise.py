@@ -20,13 +20,13 @@ _BLOCK = 4096  # elements of the innermost dimension that one step of the outer 
 _PART_ELEMENTS_CHEAP, _PART_ELEMENTS_DEAR = 32768, 4096
 
 
-def _maximum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
+def maximum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
     if s.is_float:
         return k.select(a.compare(">", b) | a.isnan(), a, b)
     return k.maximum(a, b, s.signed)
 
 
-def _minimum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
+def minimum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
     if s.is_float:
         return k.select(a.compare("<", b) | a.isnan(), a, b)
     return k.minimum(a, b, s.signed)
@@ -76,8 +76,8 @@ UNARY: dict[str, tuple[str, bool, Function]] = {
     "ceil": (FLOATS, False, _float_function(None, "ceil")),
     "exp": (FLOATS, True, _float_function(math.exp, "exp")),
     "log": (FLOATS, True, _float_function(math.log, "log")),
-    "sin": (FLOATS, True, _float_function(None, "sin")),
-    "cos": (FLOATS, True, _float_function(None, "cos")),
+    "sin": (FLOATS, True, _float_function(math.sin, "sin")),
+    "cos": (FLOATS, True, _float_function(math.cos, "cos")),
     "tanh": (FLOAT32S, True, lambda k, s, a: math.tanh(k, a)),
     "sigmoid": (FLOAT32S, True, lambda k, s, a: math.sigmoid(k, a)),
     "erf": (FLOAT32S, True, _erf),
@@ -88,8 +88,8 @@ BINARY: dict[str, tuple[str, bool, Function]] = {
     "subtract": (NUMBER, False, lambda k, s, a, b: a - b),
     "multiply": (NUMBER, False, lambda k, s, a, b: a * b),
     "divide": (FLOATS, False, lambda k, s, a, b: a / b),
-    "maximum": (ANY, False, _maximum),
-    "minimum": (ANY, False, _minimum),
+    "maximum": (ANY, False, maximum),
+    "minimum": (ANY, False, minimum),
     "power": (FLOATS, True, lambda k, s, a, b: k.intrinsic("pow", a, b)),
     "equal": (ANY, False, _compare("==")),
     "not_equal": (ANY, False, _compare("!=")),
