@@ -62,7 +62,7 @@ __version__ = "0.32.4"
 calibrate(runtime)
 
 for _family in (
-    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "matmul", "conv", "quantize",
+    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather", "matmul", "conv", "quantize",
 ):  # fmt: skip
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")
@@ -70,7 +70,7 @@ for _family in (
 for _space in ("random", "linalg", "fft", "fast"):
     if find_spec(f"outlive.ops.{_space}"):
         globals()[_space] = import_module(f"outlive.ops.{_space}")
-if find_spec("outlive.transforms"):
+if find_spec("outlive.ops.creation") and find_spec("outlive.ops.reduce") and find_spec("outlive.transforms"):
     _module = import_module("outlive.transforms")
     globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
 
