@@ -22,13 +22,13 @@ _PART_ELEMENTS_CHEAP, _PART_ELEMENTS_DEAR = 32768, 4096
 
 def maximum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
     if s.is_float:
-        return k.select(a.compare(">", b) | a.isnan(), a, b)
+        return k.float_maximum(a, b)
     return k.maximum(a, b, s.signed)
 
 
 def minimum(k: Emitter, s: Storage, a: Value, b: Value) -> Value:
     if s.is_float:
-        return k.select(a.compare("<", b) | a.isnan(), a, b)
+        return k.float_minimum(a, b)
     return k.minimum(a, b, s.signed)
 
 

@@ -422,6 +422,14 @@ class Emitter:
         b = a.like(b)
         return self.select(a.compare(">", b, signed), a, b)
 
+    def float_maximum(self, a: Value, b: Value) -> Value:
+        """The larger of two floats; NaN when one is NaN."""
+        return self.select((a > b) | a.isnan(), a, b)
+
+    def float_minimum(self, a: Value, b: Value) -> Value:
+        """The smaller of two floats; NaN when one is NaN."""
+        return self.select((a < b) | a.isnan(), a, b)
+
     def reduce(self, value: Value, combine: str | None = None) -> Value:
         """Sums the lanes of a float vector by halves, always in the same order."""
         while value.lanes > 1:
