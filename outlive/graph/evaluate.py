@@ -101,18 +101,23 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
                 touched.append(stream)
         inputs = node.inputs
         primitive = node.primitive
+        traced: Any = node.traced
+        if traced and not traced.live:
+            traced = False
         if type(primitive) is Pick:
             node.data = inputs[0].data[primitive.index]
         elif several and _crosses(node):
             node.data = _encode_migrating(encoder, node)
-        elif node.traced:
+        elif traced:
             node.data = _encode_traced(encoder, node)
         else:
             if primitive.pairs and len(inputs) == 2:
                 node.data = encoder.pair(primitive, inputs, node.layout, node.origin)
             if node.data is None:
                 node.data = _encode(encoder, node)
-        if not node.traced:
+        if traced:
+            traced.kept.append(node)
+        else:
             node.inputs = ()
             node.primitive = None
         pop()
