@@ -46,7 +46,7 @@ class TinyLlama:
 
     def write(self, path: Path) -> Path:
         writer = gguf.GGUFWriter(path, "llama")
-        for key, value in (self._metadata() | self.metadata).items():
+        for key, value in (self.default_metadata() | self.metadata).items():
             if value is not None and key != "general.architecture":
                 _add(writer, key, value)
         if "general.architecture" in self.metadata:
@@ -64,7 +64,7 @@ class TinyLlama:
         writer.close()
         return path
 
-    def _metadata(self) -> dict[str, Any]:
+    def default_metadata(self) -> dict[str, Any]:
         return {
             "general.name": "tiny",
             "llama.block_count": self.layers,

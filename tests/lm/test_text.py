@@ -1,0 +1,137 @@
+"""Tokenizer and streaming detokenizer."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlive.io.gguf import GGUFFile
+from outlive.lm.detokenizer import Detokenizer
+from outlive.lm.errors import ModelError
+from outlive.lm.metadata import Metadata
+from outlive.lm.tokenizer import Tokenizer
+from tests.lm.tiny import CONTROL, MERGES, TOKENS, TinyLlama
+
+
+def tiny_metadata(**changes) -> Metadata:
+    types = [3] * len(CONTROL) + [1] * (len(TOKENS) - len(CONTROL))
+    values = TinyLlama().default_metadata() | {"tokenizer.ggml.token_type": np.array(types, np.int32)} | changes
+    return Metadata({key: value for key, value in values.items() if value is not None}, "m.gguf")
+
+
+TINY = Tokenizer(tiny_metadata())
+
+
+def decode(tokenizer: Tokenizer, ids: list[int]) -> str:
+    detokenizer = Detokenizer(tokenizer)
+    return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
+
+
+@given(st.text())
+def test_text_survives_the_round_trip(text):
+    assert decode(TINY, TINY.encode(text)) == text
+
+
+def test_merges_apply_in_their_order():
+    assert [TOKENS[i] for i in TINY.encode("hello wll")] == ["hello", "Ġw", "ll"]
+
+
+def test_control_tokens_are_whole_in_text_and_silent_in_output():
+    ids = TINY.encode("<|im_start|>hello<|im_end|>")
+    assert ids == [1, TOKENS.index("hello"), 2]
+    assert decode(TINY, ids) == "hello"
+
+
+def test_user_defined_tokens_are_whole_and_shown():
+    types = np.array([4] + [3] * 2 + [1] * (len(TOKENS) - 3), np.int32)
+    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.token_type": types}))
+    assert tokenizer.encode("<|endoftext|>") == [0]
+    assert decode(tokenizer, [0]) == "<|endoftext|>"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "first"), [(True, "hello", [1]), (False, "hello", []), (True, "<|im_start|>", [1])]
+)
+def test_the_beginning_token_comes_once_where_the_vocabulary_asks(wanted, text, first):
+    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.add_bos_token": wanted}))
+    ids = tokenizer.encode(text)
+    assert ids[: len(first)] == first
+    assert ids.count(1) == len(first)
+    assert tokenizer.encode("hello", begin=False) == TINY.encode("hello")
+
+
+def test_ends_are_what_metadata_states_and_what_is_named_so():
+    assert TINY.ends == {0, 2}  # <|endoftext|> by its name, <|im_end|> as the stated end
+
+
+@given(st.lists(st.integers(0, len(TOKENS) + 3)))
+def test_pieces_are_the_decoding_of_all_bytes(ids):
+    """Any ids, also ones that make no UTF-8: streaming changes nothing."""
+    together = b"".join(map(TINY.token_bytes, ids)).decode("utf-8", "replace")
+    assert decode(TINY, ids) == together
+
+
+def test_unfinished_characters_are_held_back():
+    detokenizer = Detokenizer(TINY)
+    pieces = [detokenizer.add(token) for token in TINY.encode("a🙂é")]
+    assert pieces == ["a", "", "", "", "🙂", "", "é"]
+    assert detokenizer.finish() == ""
+
+
+def test_a_character_cut_short_is_shown_as_such_at_the_end():
+    detokenizer = Detokenizer(TINY)
+    assert [detokenizer.add(token) for token in TINY.encode("🙂")[:2]] == ["", ""]
+    assert detokenizer.finish() == "\ufffd"
+
+
+@pytest.fixture(scope="module")
+def smollm2_tokenizer(smollm2_path) -> Tokenizer:
+    with GGUFFile(smollm2_path) as file:
+        return Tokenizer(Metadata(file.metadata, str(smollm2_path)))
+
+
+# Its vocabulary lacks bytes that only begin code points from U+40000 on, none of which is assigned to a character.
+@given(text=st.text(alphabet=st.characters(max_codepoint=0x3FFFF, exclude_categories=["Cs"])))
+def test_smollm2_text_survives_the_round_trip(smollm2_tokenizer, text):
+    assert decode(smollm2_tokenizer, smollm2_tokenizer.encode(text)) == text
+
+
+def test_smollm2_cuts_text_as_its_authors_do(smollm2_tokenizer):
+    """Every digit alone, contractions and spaces before words, from the vocabulary's published rules."""
+    ids = smollm2_tokenizer.encode("It's 2026, isn't it?\n  Yes")
+    pieces = [smollm2_tokenizer.token_bytes(token).decode() for token in ids]
+    assert pieces == ["It", "'s", " ", "2", "0", "2", "6", ",", " isn", "'t", " it", "?", "\n ", " Yes"]
+
+
+BROKEN = {
+    "kind": ({"tokenizer.ggml.model": "bert"}, "tokenizer of the kind 'bert'"),
+    "rule": ({"tokenizer.ggml.pre": "mystery"}, "by the rule 'mystery'.*known are: default"),
+    "token twice": ({"tokenizer.ggml.tokens": [*TOKENS[:-1], TOKENS[0]]}, "1 tokens twice"),
+    "merge of one part": ({"tokenizer.ggml.merges": [*MERGES, "x"]}, "merge 'x' is not two parts"),
+    "merge outside": ({"tokenizer.ggml.merges": [*MERGES, "h z"]}, "merges do not fit its vocabulary"),
+    "no merges": ({"tokenizer.ggml.merges": None}, "no metadata 'tokenizer.ggml.merges'"),
+    "types too few": ({"tokenizer.ggml.tokens": TOKENS[:-1]}, "not a list of 263 integers"),
+    "flag": ({"tokenizer.ggml.add_bos_token": 1}, "'tokenizer.ggml.add_bos_token' is 1, not true or false"),
+    "end outside": ({"tokenizer.ggml.eot_token_id": 264}, "not an index below 264"),
+}
+
+
+@pytest.mark.parametrize(("changes", "complaint"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_vocabulary_that_contradicts_itself_is_refused(changes, complaint):
+    with pytest.raises(ModelError, match=complaint):
+        Tokenizer(tiny_metadata(**changes))
+
+
+@pytest.mark.parametrize("rule", ["llama-bpe", "qwen2", "gpt-2", "default", "starcoder"])
+@given(text=st.text())
+def test_every_rule_keeps_the_text(rule, text):
+    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.pre": rule}))
+    assert decode(tokenizer, tokenizer.encode(text)) == text
+
+
+def test_the_keys_are_the_librarys():
+    assert gguf.Keys.Tokenizer.PRE == "tokenizer.ggml.pre"
+    assert gguf.Keys.Tokenizer.EOT_ID == "tokenizer.ggml.eot_token_id"
