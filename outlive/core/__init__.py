@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from outlive.core import operators
+from outlive.core.interchange import asarray, from_dlpack
 from outlive.core.evaluation import async_eval, eval
 from outlive.core.memory import *  # noqa: F403
 from outlive.graph.array import array
@@ -40,6 +41,7 @@ from outlive.graph.dtypes import (
     uint64,
     unsignedinteger,
 )
+from outlive.graph.printing import PrintOptions, get_printoptions, printoptions, set_printoptions
 from outlive.graph.state import (
     Device,
     DeviceType,
@@ -62,7 +64,7 @@ __version__ = "0.32.4"
 calibrate(runtime)
 
 for _family in (
-    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather", "matmul", "conv", "quantize",
+    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "conv", "quantize",
 ):  # fmt: skip
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")

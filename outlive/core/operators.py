@@ -1,29 +1,41 @@
-"""Puts operators and methods on `array`. They are the public functions themselves wherever the arguments agree: a call costs one frame."""
+"""Puts operators and methods on `array`: the public functions themselves wherever the arguments agree, since a call then costs one frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from outlive.graph.array import array
+from outlive.core import interchange
+from outlive.graph import host, printing
+from outlive.graph.array import array, wrap
+from outlive.ops import elementwise, index, shape
+from outlive.ops.operators import fast_operator
+from outlive.ops.slicing import Region, take_region
 
 BINARY = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "div": "divide", "floordiv": "floor_divide",
-    "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "left_shift", "rshift": "right_shift",
+    "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 """Special name (without underscores) of each arithmetic operator, with the function that it calls."""
 
+FAST = ("add", "sub", "mul")
+"""Operators whose result has the layout of two equal operands, whatever their type."""
+
 REFLECTED = ("add", "sub", "mul", "truediv", "div", "floordiv", "mod", "pow")
 
-COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+COMPARISONS = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
 
 METHODS = (
-    "abs", "all", "any", "argmax", "argmin", "astype", "conj", "cos", "cummax", "cummin", "cumprod", "cumsum", "diag", "diagonal", "exp",
-    "flatten", "log", "log10", "log1p", "log2", "logcumsumexp", "logsumexp", "max", "mean", "min", "moveaxis", "prod", "reciprocal",
-    "round", "rsqrt", "sin", "split", "sqrt", "square", "squeeze", "std", "sum", "swapaxes", "var", "view",
-)  # fmt: skip
+    "abs all any argmax argmin astype conj cos cummax cummin cumprod cumsum diag diagonal exp flatten log log10 log1p "
+    "log2 logcumsumexp logsumexp max mean min moveaxis prod reciprocal round rsqrt sin split sqrt square squeeze std sum "
+    "swapaxes var view"
+).split()
 """Functions of the namespace that are methods with the same arguments."""
+
+UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
 
 
 def install(functions: dict[str, Any]) -> None:
@@ -34,14 +46,21 @@ def install(functions: dict[str, Any]) -> None:
     for special, name in BINARY.items():
         if name not in functions:
             continue
-        setattr(array, f"__{special}__", functions[name])
-        setattr(array, f"__i{special}__", _in_place(functions[name]))
+        function = functions[name]
+        primitive = getattr(elementwise, f"_{name.upper()}", None) if special in FAST else None
+        setattr(array, f"__{special}__", function if primitive is None else fast_operator(primitive, function))
+        setattr(array, f"__i{special}__", _in_place(function))
         if special in REFLECTED:
-            setattr(array, f"__r{special}__", _reflected(functions[name]))
-    for special, name in COMPARISONS.items():
+            setattr(array, f"__r{special}__", _reflected(function))
+    for special, name in (COMPARISONS | UNARY).items():
         if name in functions:
             setattr(array, f"__{special}__", functions[name])
-    array.__hash__ = object.__hash__  # type: ignore[method-assign]  # == makes arrays, so handles hash by identity
+    for name, method in shape.METHODS.items():
+        setattr(array, name, method)
+    for name, function in (shape.PROPERTIES | {k: functions[k] for k in ("real", "imag") if k in functions}).items():
+        setattr(array, name, property(function, doc=function.__doc__))
+    for name, method in _SPECIAL.items():
+        setattr(array, name, method)
 
 
 def _in_place(function: Callable[..., array]) -> Callable[[array, Any], array]:
@@ -57,3 +76,99 @@ def _reflected(function: Callable[..., array]) -> Callable[[array, Any], array]:
         return function(other, self)
 
     return operator
+
+
+def _bool(self: array) -> bool:
+    return bool(host.item(self))
+
+
+def _int(self: array) -> int:
+    return int(host.item(self))
+
+
+def _float(self: array) -> float:
+    return float(host.item(self))
+
+
+def _complex(self: array) -> complex:
+    return complex(host.item(self))
+
+
+def _index(self: array) -> int:
+    if self.ndim or self.dtype.inexact:
+        raise TypeError(
+            f"[index] Only integer arrays without axes become an index; got {self.dtype.name} of shape {self.shape}."
+        )
+    return int(host.item(self))
+
+
+def _len(self: array) -> int:
+    if not self.ndim:
+        raise TypeError("[len] An array without axes has no length.")
+    return self.shape[0]
+
+
+def _iter(self: array) -> Iterator[array]:
+    if not self.ndim:
+        raise TypeError("[iter] An array without axes cannot be iterated.")
+    a = wrap(self._node)  # later assignments to the handle do not change what is iterated
+    lengths, steps = (1, *a.shape[1:]), (1,) * a.ndim
+    kept, rest = tuple(range(1, a.ndim)), (0,) * (a.ndim - 1)
+    return (take_region(a, Region(kept, lengths, (i, *rest), steps)) for i in range(a.shape[0]))
+
+
+def _format(self: array, spec: str) -> str:
+    if not spec:
+        return printing.text(self)
+    if self.ndim:
+        raise TypeError(f"[format] An array of shape {self.shape} has no format {spec!r}; format its elements.")
+    return format(host.item(self), spec)
+
+
+def _copy(self: array) -> array:
+    """Another handle of the same values; assignments to one are not seen by the other."""
+    return wrap(self._node)
+
+
+def _deepcopy(self: array, memo: Any) -> array:
+    return wrap(self._node)
+
+
+def _at(self: array) -> index.ArrayAt:
+    """`a.at[index].add(value)` and its like: updates that return a new array; repeated indices count each time."""
+    return index.ArrayAt(self)
+
+
+def _namespace(self: array, api_version: str | None = None) -> Any:
+    """The array-API namespace of this array."""
+    import outlive.core
+
+    return outlive.core
+
+
+_SPECIAL: dict[str, Any] = {
+    "__array__": interchange.array_protocol,
+    "__array_namespace__": _namespace,
+    "__bool__": _bool,
+    "__buffer__": interchange.buffer,
+    "__bytes__": interchange.to_bytes,
+    "__complex__": _complex,
+    "__copy__": _copy,
+    "__deepcopy__": _deepcopy,
+    "__dlpack__": interchange.dlpack,
+    "__dlpack_device__": interchange.dlpack_device,
+    "__float__": _float,
+    "__format__": _format,
+    "__getitem__": index.getitem,
+    "__hash__": object.__hash__,  # == makes arrays, so handles hash by identity
+    "__index__": _index,
+    "__int__": _int,
+    "__iter__": _iter,
+    "__len__": _len,
+    "__reduce__": interchange.reduce,
+    "__repr__": printing.text,
+    "__setitem__": index.setitem,
+    "at": property(_at, doc=_at.__doc__),
+    "item": host.item,
+    "tolist": host.tolist,
+}

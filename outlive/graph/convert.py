@@ -38,40 +38,69 @@ def default_type(values: np.ndarray, from_python: bool) -> Dtype:
 
 
 def node_from(val: Any, dtype: Dtype | None) -> Node:
-    """An evaluated (or lazily copied) node for `val`; see `array`."""
+    """A node for `val`; see `array`. Arrays inside lists are stacked, not evaluated."""
     from outlive.graph.array import array, from_host
 
     if type(val) is array:
         if dtype is None or dtype is val.dtype:
             return val._node
-        return val.astype(dtype)._node  # type: ignore[attr-defined]
-    if isinstance(val, (list, tuple)):
-        val = _unwrapped(val)
-    from_python = not isinstance(val, np.ndarray) and not hasattr(val, "__array__")
-    try:
-        values = np.asarray(val) if not from_python or not isinstance(val, (list, tuple)) else np.array(val)
-    except ValueError as error:
-        raise ValueError(f"[array] The nested sequence is ragged: every list of a level needs the same length ({error}).") from None
-    if values.dtype == object:
-        raise ValueError("[array] Cannot make an array from these values: use numbers, or nested lists of numbers of equal lengths.")
-    if from_python and values.size == 0 and isinstance(val, (list, tuple)):
+        return _cast(val, dtype)
+    sequence = isinstance(val, (list, tuple))
+    if sequence and _holds_arrays(val):
+        stacked = _stacked(val)
+        return stacked._node if dtype is None or dtype is stacked.dtype else _cast(stacked, dtype)
+    from_python = sequence or type(val) in (bool, int, float, complex)
+    values = _host_values(val)
+    if sequence and not values.size:
         values = values.astype(np.float32)
     kind = dtype or default_type(values, from_python)
-    return from_host(to_storage(values, kind), kind)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return from_host(to_storage(values, kind), kind)
 
 
-def _unwrapped(val: Any) -> Any:
-    """Nested sequences with arrays (of this library) inside, as host values."""
-    from outlive.graph.array import array
+def _cast(val: Any, dtype: Dtype) -> Node:
+    made: Node = val.astype(dtype)._node
+    return made
 
-    if isinstance(val, array):
-        return np.asarray(val)
-    if isinstance(val, (list, tuple)):
-        return [_unwrapped(v) for v in val] if _holds_arrays(val) else val
-    return val
+
+def _host_values(val: Any) -> np.ndarray:
+    """`val` as a NumPy array of numbers; raises ValueError or TypeError for what holds none."""
+    if val is None:
+        raise TypeError("[array] Cannot make an array from None.")
+    if isinstance(val, (bytes, bytearray)):
+        return np.frombuffer(val, np.uint8)
+    try:
+        values = np.asarray(val)
+    except ValueError as error:
+        raise ValueError(
+            f"[array] The nested sequence is ragged: every list of a level needs the same length ({error})."
+        ) from None
+    if values.dtype == object or values.dtype.kind in "USmM":
+        raise ValueError(
+            f"[array] Cannot make an array from a {type(val).__name__} of {values.dtype} values; use numbers within 64 bits, or nested "
+            "lists of them of equal lengths."
+        )
+    return values
+
+
+class Stacking:
+    """How arrays inside a nested list become one array; the op is set where it is defined, above this layer."""
+
+    stack: Any = None
 
 
 def _holds_arrays(val: Any) -> bool:
     from outlive.graph.array import array
 
-    return any(isinstance(v, array) or (isinstance(v, (list, tuple)) and _holds_arrays(v)) for v in val)
+    return any(type(v) is array or (isinstance(v, (list, tuple)) and _holds_arrays(v)) for v in val)
+
+
+def _stacked(val: Any) -> Any:
+    from outlive.graph.array import array
+
+    items = [v if type(v) is array else _stacked(v) if isinstance(v, (list, tuple)) else array(v) for v in val]
+    shapes = {a.shape for a in items}
+    if len(shapes) > 1:
+        listed = ", ".join(map(str, sorted(shapes)))
+        raise ValueError(f"[array] The nested sequence is ragged: its arrays have shapes {listed}.")
+    return Stacking.stack(items)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from outlive.graph.array import apply, array, wrap
+from outlive.graph.convert import Stacking
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, constant, dtypes, layout, promote, strided_layout
 from outlive.ops.shape import (
@@ -382,6 +382,8 @@ def diff(a: Any, /, n: int = 1, axis: int = -1, *, stream: Any = None) -> array:
         a = minus(axis_range(a, at, first, length, stream=stream), axis_range(a, at, 0, length, stream=stream), stream=stream)
     return wrap(a._node)
 
+
+Stacking.stack = stack
 
 __all__ = [
     "concat", "concatenate", "diff", "flip", "pad", "repeat", "roll", "split", "stack", "tile", "unstack",

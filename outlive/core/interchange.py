@@ -1,0 +1,89 @@
+"""Exchange with other libraries: NumPy, the buffer protocol, DLPack, pickling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from outlive.graph import dtypes
+from outlive.graph.array import array, from_host, host_view, wrap
+from outlive.graph.convert import node_from
+from outlive.graph.dtypes import Dtype, dtype_by_name
+from outlive.graph.host import to_numpy
+
+
+def array_protocol(self: array, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """The elements as a NumPy array; a view over the array's memory where neither a copy nor another type is asked for."""
+    return to_numpy(self, dtype, copy)
+
+
+def to_bytes(self: array) -> bytes:
+    """The elements in row-major order, in the storage form of the type."""
+    return np.ascontiguousarray(host_view(self)).tobytes()
+
+
+def buffer(self: array, flags: int) -> memoryview:
+    """The buffer protocol (Python 3.12 on): a view over the array's memory, which it keeps."""
+    return memoryview(to_numpy(self))
+
+
+def dlpack_device(self: array) -> tuple[int, int]:
+    """(kDLCPU, 0): DLPack exports host memory."""
+    return 1, 0
+
+
+def dlpack(
+    self: array,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A DLPack capsule over the computed array's memory, which it keeps alive. Raises BufferError for another device or for bfloat16."""
+    if dl_device is not None and dl_device[0] != 1:
+        raise BufferError(f"[dlpack] Arrays are exported from host memory; device {dl_device} is not served.")
+    if self.dtype is dtypes.bfloat16:
+        raise BufferError("[dlpack] bfloat16 arrays are not exported; convert to float32 first.")
+    view = to_numpy(self, copy=copy)
+    return view.__dlpack__(max_version=max_version)
+
+
+def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
+    """The array behind `x`, anything with `__dlpack__`, in host memory. `copy=False` raises BufferError: buffers are our own."""
+    if copy is False:
+        raise BufferError("[from_dlpack] Arrays own their memory, so the elements must be copied; leave `copy` out.")
+    if type(x) is array:
+        return wrap(x._node)
+    values = np.from_dlpack(x)
+    return wrap(node_from(values, None if values.dtype.kind in "fc" and values.dtype.itemsize > 8 else _same_type(values)))
+
+
+def _same_type(values: np.ndarray) -> Dtype:
+    return dtypes.dtype_of_numpy(values.dtype)
+
+
+def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> array:
+    """`a` (a number, nested sequence, array, or anything with an array protocol) as an array of `dtype` (None: its own).
+
+    Raises ValueError for `copy=False` where the elements must be copied.
+    """
+    if type(a) is array and (dtype is None or dtype is a.dtype):
+        return wrap(a._node)
+    if copy is False:
+        raise ValueError("[asarray] The elements must be copied; leave `copy` out.")
+    return array(a, dtype)
+
+
+def reduce(self: array) -> tuple[Any, tuple[Any, ...]]:
+    """What pickling keeps: type, shape, and the elements."""
+    return _restored, (self.dtype.name, self.shape, to_bytes(self))
+
+
+def _restored(name: str, shape: tuple[int, ...], data: bytes) -> array:
+    kind = dtype_by_name(name)
+    return wrap(from_host(np.frombuffer(data, kind.storage).reshape(shape), kind))
+
+
+__all__ = ["asarray", "from_dlpack"]
