@@ -1,7 +1,8 @@
-"""`Trace`: one transform while it runs a user's function. Nodes that depend on its arguments say so and keep their inputs when evaluated.
+"""`Trace`: one transform while it runs a user's function. Nodes that depend on its arguments say so and keep their
+inputs when evaluated.
 
-A trace is live until its transform is over, and with it those inside it: what an inner transform made may still be needed by an outer one.
-Then its nodes are like any others.
+A trace is live until its transform is over, and with it those inside it: what an inner transform made may still be
+needed by an outer one. Then its nodes are like any others.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.runtime.buffer import Data, Operand, View
 from outlive.runtime.builtin import BYTE, COPY, Fill, Workspaced
-from outlive.runtime.command_buffer import CommandBuffer
+from outlive.runtime.command_buffer import CommandBuffer, Record
 from outlive.runtime.layout import Layout, layout, strided_layout
 
 if TYPE_CHECKING:
@@ -156,6 +156,28 @@ class CommandEncoder:
         """Copy elements between layouts of one shape."""
         self.dispatch(COPY, (source,), (target,))
 
+    # What a captured program uses
+
+    @property
+    def device(self) -> Any:
+        """The device that it encodes for."""
+        return self._stream.device
+
+    def replay(self, records: list[Record]) -> None:
+        """Record dispatches whose kernels were chosen before. Retains every buffer that they name."""
+        self._records.extend(records)
+
+    def part_of(self, operand: Operand, seen: Layout, offset: int) -> Operand:
+        """A result that is `operand` (an input, or made by this op) or a part of it; `offset` in bytes."""
+        owner = next((d for d in self._made if d.operand is operand), None)
+        if owner is not None and seen is operand.layout and not offset:
+            return operand
+        if owner is None:
+            owner = next(i.data for i in self._inputs if i.data.operand is operand)
+        part = Operand(operand.buffer, seen, operand.offset + offset)
+        self._made.append(View(part, owner))
+        return part
+
     # What the evaluation uses
 
     def probe(self) -> tuple[int, int]:
@@ -192,7 +214,10 @@ class CommandEncoder:
         if len(made) == 1 and made[0].operand is result:
             return made.pop()  # popped, not copied: a second reference would hide the owner from donation
         self._made = []
-        return tuple([_owner(made, r) for r in result]) if type(result) is tuple else _owner(made, result)
+        if type(result) is not tuple:
+            return _owner(made, result)
+        owners = {id(data.operand): data for data in made}
+        return tuple([owners[id(r)] for r in result])
 
     def pair(self, kernel: Any, inputs: tuple[Any, Any], shape: Layout, origin: Any) -> Data | None:
         """An elementwise op of two inputs in one frame: begin, output, dispatch and accept, for the commonest case.

@@ -1,0 +1,3 @@
+"""Transforms of functions: derivatives, batching, compilation, export."""
+
+__all__: list[str] = []
