@@ -39,7 +39,7 @@ def size_class(nbytes: int) -> int:
 
 
 class Quarantined:
-    """A block that waits for its last access; `block` is None once somebody took it."""
+    """A block that waits for its accesses, in the order of their stream if it is one; `block` is None once somebody took it."""
 
     __slots__ = ("block", "pending")
 
@@ -72,30 +72,37 @@ class Allocator:
         if self.mailbox:
             self.runtime.drain()
         size = size_class(nbytes)
-        block = self._reuse(size, stream)
-        if block is None:
-            block = self._from_driver(size)
-        buffer = Buffer(block, origin)
+        entry = self._from_quarantine(size, stream)
+        if entry is not None:
+            buffer = Buffer(entry[0], origin)
+            # What is not complete stays an access of the new life: it may end before its own first access (an op that raised).
+            buffer.write = entry[1]
+        else:
+            buffer = Buffer(self._from_cache(size) or self._from_driver(size), origin)
         if size >= LARGE:
             self.large[id(buffer)] = buffer
         return buffer
 
-    def _reuse(self, size: int, stream: Stream | None) -> Block | None:
+    def _from_quarantine(self, size: int, stream: Stream | None) -> tuple[Block, CommandBuffer] | None:
+        """A block whose unfinished work is all on `stream`, with the last of that work."""
+        ordered = self._ordered.get(stream) if stream is not None else None
+        stack = ordered[0].get(size) if ordered is not None else None
+        while stack:
+            entry = stack.pop()
+            block = entry.block
+            if block is not None:
+                entry.block = None
+                ledger = self.ledger
+                ledger.quarantined -= size
+                ledger.live += size
+                if ledger.live > ledger.peak_live:
+                    ledger.peak_live = ledger.live
+                return block, entry.pending[-1]
+        return None
+
+    def _from_cache(self, size: int) -> Block | None:
+        """A block that nothing uses."""
         ledger = self.ledger
-        if stream is not None:
-            ordered = self._ordered.get(stream)
-            if ordered is not None:
-                stack = ordered[0].get(size)
-                while stack:
-                    entry = stack.pop()
-                    block = entry.block
-                    if block is not None:
-                        entry.block = None
-                        ledger.quarantined -= size
-                        ledger.live += size
-                        if ledger.live > ledger.peak_live:
-                            ledger.peak_live = ledger.live
-                        return block
         stack = self.cache.get(size)
         if not stack:
             if not ledger.quarantined or not self.sweep():

@@ -74,7 +74,7 @@ class Buffer:
         self.block.allocator.release(self)
 
     def accesses(self) -> list[CommandBuffer]:
-        """The command buffers whose work on this buffer is not complete."""
+        """The command buffers whose work on this buffer is not complete: the write, then the reads that came after it."""
         found = [] if self.write is None else [self.write]
         if type(self.reads) is dict:
             found += self.reads.values()
