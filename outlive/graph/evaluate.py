@@ -155,9 +155,8 @@ def _encode_migrating(encoder: Any, node: Node) -> Any:
     own = node.inputs
     brought = []
     for i in own:
-        source = i.data.operand.buffer.device
-        if source is not node.stream.device:  # type: ignore[union-attr]
-            i = Node(Migrate.make(source), (i,), i.layout, node.stream, node.origin)
+        if i.data.operand.buffer.device is not node.stream.device:  # type: ignore[union-attr]
+            i = Node(Migrate.make(), (i,), i.layout, node.stream, node.origin)
             i.data = _encode(encoder, i)
         brought.append(i)
     node.inputs = tuple(brought)

@@ -120,13 +120,12 @@ class Pick(Primitive):
 
 
 class Migrate(Primitive):
-    """Brings an array to the device of the op that reads it: a copy in a new buffer there. `source` is the device that it comes from."""
+    """Brings an array to the device of the op that reads it: a copy in a new buffer there. It sees its input as an operand."""
 
-    __slots__ = ("source",)
+    __slots__ = ()
     name = "migrate"
-    moves_bits = True
+    between_devices = True
     donates = False
-    source: Any
 
     def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
-        writes[0][...] = self.source.fetch(reads[0])
+        writes[0][...] = reads[0].buffer.device.copy_out(reads[0])

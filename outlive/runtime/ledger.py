@@ -76,10 +76,10 @@ class Ledger:
         self.allocated -= nbytes
         self.blocks -= 1
 
-    def settle(self, nbytes: int) -> None:
-        """The driver gave what was reserved: it is live."""
+    def settle(self, nbytes: int, category: str = "live") -> None:
+        """The driver gave what was reserved: it counts under `category` from here on."""
         self.reserved -= nbytes
-        self.live += nbytes
+        setattr(self, category, getattr(self, category) + nbytes)
         if self.live > self.peak_live:
             self.peak_live = self.live
         if self.allocated > self.peak_allocated:

@@ -1,0 +1,273 @@
+"""The CUDA device: memory of one GPU under one ledger, a queue a stream, and the choice of what runs a kernel.
+
+A fault of a kernel breaks the driver's context for the rest of the process. The device is then lost: every array on it raises the reason,
+nothing more is launched, and the CPU device goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outlive.backends.cuda.arrays import DeviceMemory, device_array, host_array
+from outlive.backends.cuda.launches import NOTHING, Transfer
+from outlive.backends.cuda.queue import Queue
+from outlive.backends.cuda.reference import select_reference
+from outlive.runtime.allocator import Allocator
+from outlive.runtime.buffer import Buffer, Operand
+from outlive.runtime.builtin import Workspaced
+from outlive.runtime.errors import Failure
+from outlive.runtime.ledger import CapExceeded, Ledger
+
+if TYPE_CHECKING:
+    from outlive.backends.cuda.driver import Driver
+    from outlive.runtime.command_buffer import CommandBuffer
+    from outlive.runtime.runtime import Runtime
+    from outlive.runtime.stream import Stream
+
+LIMIT_LAUNCHES = 1 << 14
+"""Choices of kernels kept by (kernel, layouts) before the table starts anew."""
+
+HEADROOM_BYTES = 1 << 30
+"""What the cap leaves to libraries and contexts, at most a sixteenth of the card."""
+
+COUNTER_BYTES = 8
+COUNTER_PAGE = 4096
+
+_devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
+
+
+class CudaDevice:
+    """One GPU. `lost`: why it cannot be used any more, or an empty text. `host_routes`: reference kernels that run on the host, and why."""
+
+    name = "gpu"
+
+    def __init__(self, runtime: Runtime, driver: Driver, index: int = 0, library: Any = None) -> None:
+        self.runtime = runtime
+        self.driver = driver
+        self.index = index
+        self.lost = ""
+        self.facts = driver.facts(index)
+        self.bind()
+        self.ledger = Ledger(driver.free_memory() - min(HEADROOM_BYTES, self.facts.memory // 16))
+        self.allocator = Allocator(self, self.ledger, runtime)
+        self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.launches: dict[Any, Any] = {}
+        self.host_routes: dict[Any, str] = {}
+        self._routes: dict[Any, Any] = {}
+        self._counters: list[int] = []
+        self._transfers = driver.create_stream()
+        self._library = library
+        _devices.add(self)
+
+    def __repr__(self) -> str:
+        return f"Device({self.name}, {self.index})"
+
+    def bind(self) -> None:
+        """Make this GPU current in the calling thread."""
+        self.driver.bind(self.index)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise RuntimeError(f"[{self}] The device is lost: {self.lost}. Use mx.cpu, or start a new process.")
+
+    # Memory
+
+    def allocate(self, size: int) -> tuple[int, DeviceMemory]:
+        """`size` bytes; raises MemoryError, RuntimeError when the device is lost."""
+        self._check()
+        self.bind()
+        pointer = self.driver.allocate(size)
+        return pointer, DeviceMemory(pointer, size, self.index)
+
+    def release(self, memory: DeviceMemory) -> None:
+        """Give memory back to the driver. A lost device has none."""
+        if not self.lost:
+            self.bind()
+            self.driver.release(memory.pointer)
+
+    def counter_slot(self) -> int:
+        """The address of a number in pinned memory, 0 at first, for one stream."""
+        if not self._counters:
+            self._pin_counters()
+        return self._counters.pop()
+
+    def _pin_counters(self) -> None:
+        ledger = self.ledger
+        try:
+            ledger.reserve(COUNTER_PAGE)
+        except CapExceeded:
+            raise ledger.refusal(COUNTER_PAGE, str(self), self.allocator.holders()) from None
+        try:
+            page = self.driver.allocate_host(COUNTER_PAGE)
+        except BaseException:
+            ledger.refund(COUNTER_PAGE, "reserved")
+            raise
+        ledger.settle(COUNTER_PAGE, "pinned")
+        self._counters = list(range(page, page + COUNTER_PAGE, COUNTER_BYTES))
+
+    def view(self, memory: DeviceMemory, layout: Any, offset: int) -> Any:
+        """CuPy's array over `memory`; bfloat16 as unsigned integers. `offset` in bytes."""
+        return device_array(memory, layout, offset)
+
+    def copy_in(self, values: np.ndarray, operand: Operand) -> None:
+        """Host values (in storage form) into a dense buffer that nothing uses yet; they are there when this returns."""
+        self._check()
+        self.bind()
+        values = np.ascontiguousarray(values)
+        if values.nbytes:
+            self.driver.copy_in(operand.pointer, values, self._transfers)
+            self.driver.synchronize(self._transfers)
+
+    def copy_out(self, operand: Operand) -> np.ndarray:
+        """A host copy of a completed operand's elements, in storage form."""
+        layout = operand.layout
+        self._check()
+        self.bind()
+        try:
+            return host_array(
+                self.driver, self._transfers, operand.pointer, layout.shape, layout.strides, np.dtype(layout.dtype.storage)
+            )
+        except RuntimeError as error:
+            if getattr(error, "sticky", False):
+                self.lose(str(error))
+            raise
+
+    # Encoding
+
+    def select(self, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
+        """What runs a call: a compiled kernel, a library, or the reference kernel.
+
+        `launches` holds what serves any alignment, by layouts alone (the encoder reads it too); `_routes` the rest.
+        """
+        if len(reads) == 2 and len(writes) == 1:
+            key: Any = (kernel, reads[0].layout, reads[1].layout, writes[0].layout)
+        else:
+            key = (kernel, *[o.layout for o in reads], *[o.layout for o in writes], len(reads))
+        found = self.launches.get(key)
+        if found is not None:
+            return found
+        alignment = 0
+        for o in reads:
+            alignment |= o.offset
+        for o in writes:
+            alignment |= o.offset
+        aligned = (key, alignment & 15)
+        found = self._routes.get(aligned)
+        return self._first_select(key, aligned, kernel, reads, writes) if found is None else found
+
+    def _first_select(self, key: Any, aligned: Any, kernel: Any, reads: Any, writes: Any) -> Any:
+        if len(self._routes) + len(self.launches) >= LIMIT_LAUNCHES:
+            self._routes.clear()
+            self.launches.clear()
+        launch, any_alignment = self._choose(kernel, reads, writes, aligned[1] == 0)
+        if any_alignment and not isinstance(launch, Workspaced):
+            self.launches[key] = launch
+        elif kernel.name not in UNREPEATED:
+            self._routes[aligned] = launch
+        return launch
+
+    def _choose(self, kernel: Any, reads: Any, writes: Any, aligned: bool) -> tuple[Any, bool]:
+        """(launch, whether it serves every alignment)."""
+        if kernel.name == "migrate":
+            return Transfer(reads[0].layout.nbytes), True
+        if not any(o.layout.size for o in writes):
+            return NOTHING, True
+        if self._library is None:
+            from outlive.backends.cuda.kernels import Library
+
+            self._library = Library(self)
+        found = self._library.find(kernel, reads, writes, aligned)
+        return (select_reference(self, kernel, reads, writes), False) if found is None else found
+
+    # Execution
+
+    def queue(self, stream: Stream) -> Queue:
+        """The driver's side of a stream, made at its first commit."""
+        if stream.state is None:
+            self.bind()
+            stream.state = Queue(self, stream)
+        return stream.state
+
+    def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
+        """Bind pointers, and launch what may be launched. Runs under the runtime's lock; waits for nothing."""
+        self.bind()
+        stream.pending.append(command_buffer)
+        self.queue(stream).add(command_buffer)
+
+    def start(self, stream: Stream) -> None:
+        """Have the stream's worker launch what a commit left."""
+        queue = stream.state
+        if queue is None or not queue.waiting:
+            return
+        worker = stream.worker
+        if worker is None or not worker.is_alive():
+            worker = stream.worker = self.runtime.platform.thread(lambda: self._work(stream), f"outlive {stream}")
+            worker.start()
+        else:
+            with stream.wake:
+                stream.wake.notify_all()
+
+    def _work(self, stream: Stream) -> None:
+        while True:
+            with stream.wake:
+                while not stream.state.waiting:
+                    if self.runtime.stopping:
+                        return
+                    stream.wake.wait()
+            stream.state.launch_through(stream.committed)
+
+    def stop(self, stream: Stream) -> None:
+        """End the stream's worker, and let the device finish what it was given."""
+        if stream.worker is not None:
+            with stream.wake:
+                stream.wake.notify_all()
+            stream.worker.join()
+        if stream.state is not None and not self.lost:
+            self.bind()
+            self.driver.synchronize(stream.state.handle)
+
+    def wait(self, stream: Stream, tick: int) -> None:
+        """Return when `tick` is complete."""
+        if stream.completed < tick:
+            stream.state.wait(tick)
+
+    # Failures
+
+    def mark(self, writes: tuple[Operand, ...], failure: Failure) -> None:
+        """What these operands should have held does not exist."""
+        for operand in writes:
+            operand.buffer.failure = failure
+            self.failures.add(operand.buffer)
+
+    def loss(self) -> RuntimeError:
+        """A new exception that says why the device is lost."""
+        return RuntimeError(f"the device is lost: {self.lost}")
+
+    def lose(self, reason: str) -> None:
+        """The device cannot be used any more: every array on it raises `reason`."""
+        if self.lost:
+            return
+        self.lost = reason
+        failure = Failure(self.loss(), "eval", "all on the device", str(self), None)
+        for buffer in self.runtime.live_buffers(self):
+            buffer.failure = failure
+            self.failures.add(buffer)
+        for stream in self.runtime.streams:
+            if stream.device is self and stream.state is not None:
+                stream.state.lose()
+
+
+UNREPEATED = frozenset({"foreign"})
+"""Kernels that are made for one call: their choice is not kept."""
+
+
+def _forked() -> None:
+    for device in _devices:
+        device.lost = f"process {os.getpid()} was forked after CUDA was used, and a driver's context does not survive that"
+
+
+os.register_at_fork(after_in_child=_forked)

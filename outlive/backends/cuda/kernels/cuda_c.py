@@ -1,0 +1,193 @@
+"""CUDA C for elementwise work: element types, expressions, and the two loops (dense, strided) around them.
+
+Compiled without contraction of multiply and add, with IEEE division and square root, and with the precise functions of CUDA's math library,
+so a value depends on nothing but its operands. Halves are raised to float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COMPILE_OPTIONS = ("--fmad=false", "--std=c++17", "-default-device")
+VECTOR_BYTES = 16
+
+PRELUDE = """
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
+struct bf16 { u16 bits; }; struct f16 { u16 bits; }; struct boolean { u8 bits; };
+template <class T> __device__ T load(T v) { return v; }
+__device__ inline float load(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+__device__ inline float load(f16 v) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits)); return r; }
+__device__ inline bool load(boolean v) { return v.bits != 0; }
+template <class T, class V> __device__ T store(V v);
+template <> __device__ inline bf16 store<bf16, float>(float v) {
+  u32 b = __float_as_uint(v);
+  if (v != v) return bf16{(u16)(((b >> 16) & 0x8000) | 0x7FC0)};
+  return bf16{(u16)((b + 0x7FFF + ((b >> 16) & 1)) >> 16)};
+}
+template <> __device__ inline f16 store<f16, float>(float v) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v)); return f16{r}; }
+template <> __device__ inline boolean store<boolean, bool>(bool v) { return boolean{(u8)v}; }
+template <> __device__ inline float store<float, float>(float v) { return v; }
+template <> __device__ inline double store<double, double>(double v) { return v; }
+template <> __device__ inline u8 store<u8, u8>(u8 v) { return v; }
+template <> __device__ inline u16 store<u16, u16>(u16 v) { return v; }
+template <> __device__ inline u32 store<u32, u32>(u32 v) { return v; }
+template <> __device__ inline u64 store<u64, u64>(u64 v) { return v; }
+template <> __device__ inline i8 store<i8, i8>(i8 v) { return v; }
+template <> __device__ inline i16 store<i16, i16>(i16 v) { return v; }
+template <> __device__ inline i32 store<i32, i32>(i32 v) { return v; }
+template <> __device__ inline i64 store<i64, i64>(i64 v) { return v; }
+template <class I> __device__ I whole(double v) {  // out of the range of 64 bits: the smallest number, as on the host
+  i64 w = v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (i64)v : (i64)0x8000000000000000ULL;
+  return (I)w;
+}
+template <> __device__ inline u64 whole<u64>(double v) {
+  return v >= 9223372036854775808.0 && v < 18446744073709551616.0 ? (u64)v : (u64)whole<i64>(v);
+}
+template <> __device__ inline i32 whole<i32>(double v) {
+  return v > -2147483649.0 && v < 2147483648.0 ? (i32)v : (i32)0x80000000u;
+}
+template <class T> __device__ T larger(T a, T b) { return a != a ? a : b != b ? b : a < b ? b : a; }
+template <class T> __device__ T smaller(T a, T b) { return a != a ? a : b != b ? b : b < a ? b : a; }
+template <class T> __device__ T sign_of(T a) { return a != a ? a : (T)((a > (T)0) - (a < (T)0)); }
+template <class T> __device__ T modulus(T a, T b) {  // the sign of the divisor; zero for a zero divisor
+  if (b == 0) return 0;
+  T r = (T)-1 < (T)0 && b == (T)-1 ? (T)0 : (T)(a % b);
+  return r != 0 && ((r < 0) != (b < 0)) ? (T)(r + b) : r;
+}
+template <> __device__ inline float modulus<float>(float a, float b) {
+  float r = fmodf(a, b);
+  return r != 0 ? ((r < 0) != (b < 0) ? r + b : r) : copysignf(0.0f, b);
+}
+template <> __device__ inline double modulus<double>(double a, double b) {
+  double r = fmod(a, b);
+  return r != 0 ? ((r < 0) != (b < 0) ? r + b : r) : copysign(0.0, b);
+}
+"""
+
+
+class Type(NamedTuple):
+    """An element type in CUDA C: `memory` in buffers, `compute` in registers; `kind` is f(loat), i(nteger), u(nsigned) or b(ool)."""
+
+    memory: str
+    compute: str
+    kind: str
+    size: int
+
+
+TYPES = {
+    "bool": Type("boolean", "bool", "b", 1),
+    "uint8": Type("u8", "u8", "u", 1),
+    "uint16": Type("u16", "u16", "u", 2),
+    "uint32": Type("u32", "u32", "u", 4),
+    "uint64": Type("u64", "u64", "u", 8),
+    "int8": Type("i8", "i8", "i", 1),
+    "int16": Type("i16", "i16", "i", 2),
+    "int32": Type("i32", "i32", "i", 4),
+    "int64": Type("i64", "i64", "i", 8),
+    "float16": Type("f16", "float", "f", 2),
+    "float32": Type("float", "float", "f", 4),
+    "float64": Type("double", "double", "f", 8),
+    "bfloat16": Type("bf16", "float", "f", 2),
+}
+
+
+def cast(source: Type, target: Type, value: str) -> str:
+    """The expression that converts `value`. Floats outside an integer's range become its smallest value."""
+    if target.kind == "b":
+        return f"(({value}) != 0)"
+    if source.kind == "f" and target.kind != "f":
+        return f"whole<{target.compute}>({value})"
+    return f"(({target.compute})({value}))"
+
+
+def dense_kernel(symbol: str, reads: list[Type], scalars: list[bool], write: Type, expression: str) -> str:
+    """A kernel over dense operands; `scalars[i]`: read i is one element for all. Its words: pointers, then the element count.
+
+    A thread takes the elements of one 16-byte vector of the narrowest operand; unaligned operands and the tail go one by one.
+    """
+    width = lanes(reads, scalars, write)
+    parameters = "".join(f"const {t.memory}* p{i}, " for i, t in enumerate(reads))
+    once = "".join(f"  const {t.compute} s{i} = load(p{i}[0]);\n" for i, t in enumerate(reads) if scalars[i])
+    vectors = [i for i in range(len(reads)) if not scalars[i]]
+    loads = "".join(f"    const vec<{reads[i].memory}> v{i} = *(const vec<{reads[i].memory}>*)(p{i} + i);\n" for i in vectors)
+    take = "".join(f"      const {reads[i].compute} x{i} = load(v{i}.e[k]);\n" for i in vectors)
+    single = "".join(f"    const {reads[i].compute} x{i} = load(p{i}[j]);\n" for i in vectors)
+    same = "".join(f"      const {t.compute} x{i} = s{i};\n" for i, t in enumerate(reads) if scalars[i])
+    address = " | ".join([f"(u64)p{i}" for i in vectors] + ["(u64)out"])
+    return f"""{PRELUDE}
+template <class T> struct __align__(sizeof(T) * {width} < 16 ? sizeof(T) * {width} : 16) vec {{ T e[{width}]; }};
+extern "C" __global__ void __launch_bounds__(256) {symbol}({parameters}{write.memory}* out, i64 n) {{
+  const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * {width};
+  if (i >= n) return;
+{once}  if (i + {width} <= n && (({address}) & 15) == 0) {{
+{loads}    vec<{write.memory}> r;
+    #pragma unroll
+    for (int k = 0; k < {width}; ++k) {{
+{take}{same}      r.e[k] = store<{write.memory}, {write.compute}>({expression});
+    }}
+    *(vec<{write.memory}>*)(out + i) = r;
+    return;
+  }}
+  for (i64 j = i; j < n && j < i + {width}; ++j) {{
+{single}{same}    out[j] = store<{write.memory}, {write.compute}>({expression});
+  }}
+}}
+"""
+
+
+def lanes(reads: list[Type], scalars: list[bool], write: Type) -> int:
+    """Elements a thread takes: those of a 16-byte vector of the narrowest operand, at most 8."""
+    sizes = [t.size for t, scalar in zip(reads, scalars, strict=True) if not scalar] + [write.size]
+    return min(8, VECTOR_BYTES // min(sizes))
+
+
+def strided_kernel(symbol: str, reads: list[Type], write: Type, ndim: int, wide: bool, expression: str) -> str:
+    """A kernel over operands of any strides. Its words: pointers, count, `ndim` lengths, then `ndim` strides for each operand.
+
+    `wide`: indices need 64 bits. Strides are 64-bit and may be zero or negative.
+    """
+    index = "u64" if wide else "u32"
+    operands = len(reads) + 1
+    parameters = "".join(f"const {t.memory}* p{i}, " for i, t in enumerate(reads))
+    lengths = ", ".join(f"i64 d{a}" for a in range(ndim))
+    strides = ", ".join(f"i64 s{o}_{a}" for o in range(operands) for a in range(ndim))
+    walk = ""
+    for a in range(ndim - 1, -1, -1):
+        if a:
+            walk += f"  {{ const {index} q = rest / ({index})d{a}; const i64 c = (i64)(rest - q * ({index})d{a}); rest = q;\n"
+        else:
+            walk += "  { const i64 c = (i64)rest;\n"
+        walk += "    " + " ".join(f"o{o} += c * s{o}_{a};" for o in range(operands)) + " }\n"
+    offsets = " ".join(f"i64 o{o} = 0;" for o in range(operands))
+    values = "".join(f"  const {t.compute} x{i} = load(p{i}[o{i}]);\n" for i, t in enumerate(reads))
+    return f"""{PRELUDE}
+extern "C" __global__ void __launch_bounds__(256) {symbol}({parameters}{write.memory}* out, i64 n, {lengths}, {strides}) {{
+  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (i >= n) return;
+  {index} rest = ({index})i;
+  {offsets}
+{walk}{values}  out[o{operands - 1}] = store<{write.memory}, {write.compute}>({expression});
+}}
+"""
+
+
+def fill_kernel(symbol: str, size: int) -> str:
+    """A kernel that writes one pattern of `size` bytes to n elements. Its words: pointer, pattern, n."""
+    element = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[size]
+    width = VECTOR_BYTES // size
+    return f"""{PRELUDE}
+struct __align__(16) vec {{ {element} e[{width}]; }};
+extern "C" __global__ void __launch_bounds__(256) {symbol}({element}* out, u64 pattern, i64 n) {{
+  const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * {width};
+  const {element} v = ({element})pattern;
+  if (i + {width} <= n && ((u64)out & 15) == 0) {{
+    vec r;
+    #pragma unroll
+    for (int k = 0; k < {width}; ++k) r.e[k] = v;
+    *(vec*)(out + i) = r;
+    return;
+  }}
+  for (i64 j = i; j < n && j < i + {width}; ++j) out[j] = v;
+}}
+"""

@@ -1,0 +1,99 @@
+"""The native launch loop: one compiled call launches a whole list of kernels, without the interpreter's lock.
+
+A launch is a record of 64-bit words:
+`[function, grid x, grid y, grid z, threads, shared memory bytes, number of arguments, argument 0, ...]`.
+Each argument is a word whose first bytes are the kernel's parameter: pointers and 64-bit integers fill it, 32-bit ones and floats lie in its
+low half. `cuLaunchKernel` copies parameters during the call, so the list may go afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from outlive.backends.cpu import objects
+
+HEADER_WORDS = 7
+LIMIT_ARGUMENTS = 64
+SYMBOL = "outlive_cuda_launch_all"
+
+_IR = """
+define i64 @outlive_cuda_launch_all(ptr %words, i64 %count, ptr %stream, ptr %launch) {
+entry:
+  %parameters = alloca [64 x ptr], align 16
+  br label %loop
+loop:
+  %at = phi i64 [0, %entry], [%next, %launched]
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %record, label %done
+record:
+  %base = getelementptr i64, ptr %words, i64 %at
+  %function = load ptr, ptr %base, align 8
+  %x.p = getelementptr i64, ptr %base, i64 1
+  %x.w = load i64, ptr %x.p, align 8
+  %x = trunc i64 %x.w to i32
+  %y.p = getelementptr i64, ptr %base, i64 2
+  %y.w = load i64, ptr %y.p, align 8
+  %y = trunc i64 %y.w to i32
+  %z.p = getelementptr i64, ptr %base, i64 3
+  %z.w = load i64, ptr %z.p, align 8
+  %z = trunc i64 %z.w to i32
+  %threads.p = getelementptr i64, ptr %base, i64 4
+  %threads.w = load i64, ptr %threads.p, align 8
+  %threads = trunc i64 %threads.w to i32
+  %shared.p = getelementptr i64, ptr %base, i64 5
+  %shared.w = load i64, ptr %shared.p, align 8
+  %shared = trunc i64 %shared.w to i32
+  %arguments.p = getelementptr i64, ptr %base, i64 6
+  %arguments = load i64, ptr %arguments.p, align 8
+  %fits = icmp ule i64 %arguments, 64
+  br i1 %fits, label %bind, label %refuse
+bind:
+  %i = phi i64 [0, %record], [%i.next, %bound]
+  %bound.all = icmp eq i64 %i, %arguments
+  br i1 %bound.all, label %call, label %bound
+bound:
+  %word = add i64 %i, 7
+  %argument = getelementptr i64, ptr %base, i64 %word
+  %slot = getelementptr [64 x ptr], ptr %parameters, i64 0, i64 %i
+  store ptr %argument, ptr %slot, align 8
+  %i.next = add i64 %i, 1
+  br label %bind
+call:
+  %code = call i32 %launch(ptr %function, i32 %x, i32 %y, i32 %z, i32 %threads, i32 1, i32 1, i32 %shared, ptr %stream,
+                           ptr %parameters, ptr null)
+  %failed = icmp ne i32 %code, 0
+  br i1 %failed, label %report, label %launched
+launched:
+  %length = add i64 %arguments, 7
+  %next = add i64 %at, %length
+  br label %loop
+refuse:
+  br label %report
+report:
+  %code.out = phi i32 [%code, %call], [1, %refuse]
+  %wide = zext i32 %code.out to i64
+  %shifted = shl i64 %at, 16
+  %both = or i64 %shifted, %wide
+  ret i64 %both
+done:
+  ret i64 -1
+}
+"""
+
+
+@functools.cache
+def _compiled() -> Any:
+    (address,) = objects.function_addresses((SYMBOL,), _IR, lambda: _IR)
+    pointer = ctypes.c_void_p
+    return ctypes.CFUNCTYPE(ctypes.c_int64, pointer, ctypes.c_int64, pointer, pointer)(address)
+
+
+def launch_all(words: Any, stream: int, entry: int) -> tuple[int, int]:
+    """Launch every record of `words` (array of int64) on `stream` through the driver function at address `entry`.
+
+    Returns (-1, 0), or the word offset of the record that failed and the driver's code; the records after it were not launched.
+    """
+    result = _compiled()(words.buffer_info()[0], len(words), stream, entry)
+    return (-1, 0) if result < 0 else (result >> 16, result & 0xFFFF)

@@ -1,0 +1,275 @@
+"""What stands behind a stream of a GPU: command buffers in order, launched as soon as they may be, retired when the device passed them.
+
+A command buffer is launched at its commit, unless it waits for work of the host that is not complete, or holds a record that blocks the
+host (a reference kernel that runs there, a large copy from pageable memory). Such a one, and all after it, is launched by whoever waits for
+the stream, or by its worker. Launching needs the stream's baton; retiring only a short lock, so that a thread which waits for the host's
+work never keeps others from seeing what is complete.
+
+Each command buffer ends with an event and with a number that the device writes into pinned memory: a poll reads the number, a wait uses the
+event, which also tells whether the device still works.
+"""
+
+from __future__ import annotations
+
+from array import array as words_array
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from outlive.backends.cuda.launches import NativeLaunch
+from outlive.runtime.command_buffer import CommandBuffer
+from outlive.runtime.errors import Failure, shapes_of
+
+if TYPE_CHECKING:
+    from outlive.backends.cuda.device import CudaDevice
+    from outlive.runtime.command_buffer import Record
+    from outlive.runtime.stream import Stream
+
+
+class Queue:
+    """The driver's side of one stream. `launched`: the tick up to which everything is with the driver."""
+
+    def __init__(self, device: CudaDevice, stream: Stream) -> None:
+        self.device = device
+        self.driver = device.driver
+        self.stream = stream
+        self.handle = device.driver.create_stream()
+        self.counter = device.counter_slot()
+        self.waiting: deque[CommandBuffer] = deque()
+        self.launched = 0
+        self._inflight: deque[tuple[CommandBuffer, int, bool]] = deque()
+        self._events: list[int] = []
+        self._program: Program | None = None
+        self._lock = device.runtime.platform.lock(f"completion of {stream}")
+
+    # Launching
+
+    def add(self, command_buffer: CommandBuffer) -> None:
+        """Take a committed command buffer over, and launch what may be launched without blocking."""
+        command_buffer.program = lower(command_buffer.records)
+        self.waiting.append(command_buffer)
+        self.poll()
+        self.advance_if_free()
+
+    def advance_if_free(self) -> None:
+        """Launch what does not block, unless another thread is launching."""
+        baton = self.stream.baton
+        if baton.acquire(blocking=False):
+            try:
+                self._advance(0)
+            finally:
+                baton.release()
+
+    def launch_through(self, tick: int) -> None:
+        """Return when everything up to `tick` is with the driver; waits for the host's work where it must."""
+        if self.launched < tick:
+            with self.stream.baton:
+                self._advance(tick)
+
+    def _advance(self, tick: int) -> None:
+        """Launch in order; up to `tick` whatever it takes, beyond it only what does not block (under the baton)."""
+        waiting = self.waiting
+        while waiting:
+            command_buffer = waiting[0]
+            may_block = command_buffer.tick <= tick
+            if not may_block and (command_buffer.program.blocks or not self._ready(command_buffer)):
+                return
+            self._meet(command_buffer)
+            self._launch(command_buffer)
+            waiting.popleft()
+            self.launched = command_buffer.tick
+
+    def _ready(self, command_buffer: CommandBuffer) -> bool:
+        """Whether everything that it waits for is complete, or is with the driver so that a stream can wait for it."""
+        return all(
+            other.completed >= tick or (isinstance(other.state, Queue) and other.state.launched >= tick)
+            for other, tick in command_buffer.waits.items()
+        )
+
+    def _meet(self, command_buffer: CommandBuffer) -> None:
+        """Have the stream, or this thread, wait for what the command buffer waits for."""
+        for other, tick in command_buffer.waits.items():
+            if other.completed >= tick:
+                continue
+            if not isinstance(other.state, Queue):
+                other.device.wait(other, tick)
+                continue
+            other.state.launch_through(tick)
+            event = other.state.event_at(tick)
+            if event:
+                self._attempt(lambda event=event: self.driver.stream_wait(self.handle, event))
+
+    def _attempt(self, call: Any) -> None:
+        """Run a call of the driver outside of any record: what it refuses, the device cannot go on from."""
+        try:
+            call()
+        except RuntimeError as error:
+            self.device.lose(str(error))
+
+    def _launch(self, command_buffer: CommandBuffer) -> None:
+        device = self.device
+        failed = True
+        event = 0
+        if not device.lost:
+            device.bind()
+            self._program = command_buffer.program
+            failed = self._launch_records(command_buffer)
+        if not device.lost:
+            event = self._events.pop() if self._events else self.driver.create_event()
+            self._attempt(lambda: self._end(event, command_buffer.tick))
+        if device.lost:
+            self._fail_all(command_buffer.records, device.loss())
+        with self._lock:
+            self._inflight.append((command_buffer, event, failed))
+        if device.lost:
+            self.retire(command_buffer.tick)
+
+    def _end(self, event: int, tick: int) -> None:
+        self.driver.record(event, self.handle)
+        self.driver.write_counter(self.handle, self.counter, tick)
+
+    def keep(self, values: Any) -> None:
+        """Keep host memory that the device reads until the command buffer which is being launched is complete."""
+        assert self._program is not None
+        self._program.kept.append(values)
+
+    def _launch_records(self, command_buffer: CommandBuffer) -> bool:
+        """Launch a program; whether any record failed."""
+        records = command_buffer.records
+        if self.device.failures:
+            return self._launch_singly(records, 0)
+        for first, words in command_buffer.program.segments:
+            if words is None:
+                if not self._launch_record(records[first]):
+                    return self._launch_singly(records, first + 1) or True
+                continue
+            at, code = self.driver.launch(words, self.handle)
+            if at >= 0:
+                failing = first + record_at(words, at, records, first)
+                self._fail(records[failing], self.driver.launch_error(code))
+                return self._launch_singly(records, failing + 1) or True
+        return False
+
+    def _launch_singly(self, records: list[Record], start: int) -> bool:
+        """Launch records one by one from `start`, passing failures on to what reads them; whether any failed."""
+        failed = False
+        for record in records[start:]:
+            inherited = next((o.buffer.failure for o in record[2] if o.buffer.failure is not None), None)
+            if inherited is not None:
+                self.device.mark(record[3], inherited)
+                failed = True
+            elif not self._launch_record(record):
+                failed = True
+        return failed
+
+    def _launch_record(self, record: Record) -> bool:
+        """Launch one record; whether that succeeded. What went wrong stays with the arrays that it should have written."""
+        try:
+            record[0].submit(self, record)
+        except Exception as error:  # noqa: BLE001  (whatever a library raises belongs to this record's arrays)
+            self._fail(record, error)
+            return False
+        return True
+
+    def _fail(self, record: Record, error: BaseException) -> None:
+        _, kernel, reads, writes, origin = record
+        error.__traceback__ = None  # its frames would keep the operands alive
+        self.device.mark(writes, Failure(error, kernel.name, shapes_of(reads), str(self.stream), origin))
+        if getattr(error, "sticky", False):
+            self.device.lose(str(error))
+
+    def _fail_all(self, records: list[Record], error: BaseException) -> None:
+        for record in records:
+            self._fail(record, error)
+
+    # Completion
+
+    def event_at(self, tick: int) -> int:
+        """An event that is complete when `tick` is; 0 when it is already."""
+        with self._lock:
+            return next((event for command_buffer, event, _ in self._inflight if command_buffer.tick >= tick), 0)
+
+    def wait(self, tick: int) -> None:
+        """Return when `tick` is complete."""
+        stream = self.stream
+        while stream.completed < tick:
+            self.launch_through(tick)
+            event = self.event_at(tick)
+            if event and not self.device.lost:
+                self.device.bind()
+                self._attempt(lambda event=event: self.driver.wait_event(event))
+            self.retire(tick)
+
+    def poll(self) -> None:
+        """Retire what the device reports as passed, without waiting."""
+        if self._inflight and not self.device.lost:
+            passed = self.driver.read_counter(self.counter)
+            if passed > self.stream.completed:
+                self.retire(passed)
+
+    def retire(self, tick: int) -> None:
+        """Complete every launched command buffer up to `tick`."""
+        with self._lock:
+            inflight = self._inflight
+            trace = self.device.runtime.trace
+            while inflight and inflight[0][0].tick <= tick:
+                command_buffer, event, failed = inflight[0]
+                command_buffer.complete(failed or bool(self.device.lost))
+                self.stream.completed = command_buffer.tick
+                self.stream.pending.popleft()
+                inflight.popleft()
+                if event:
+                    self._events.append(event)
+                if trace is not None:
+                    trace.completed(command_buffer)
+
+    def lose(self) -> None:
+        """The device is gone: everything that it should still have written fails."""
+        with self._lock:
+            for command_buffer, _, _ in self._inflight:
+                self._fail_all(command_buffer.records, self.device.loss())
+
+
+class Program:
+    """A command buffer bound to addresses: segments (first record, word list), or (record, None) for what the host submits."""
+
+    __slots__ = ("blocks", "kept", "segments")
+
+    def __init__(self, segments: list[tuple[int, Any]], blocks: bool) -> None:
+        self.segments = segments
+        self.blocks = blocks
+        self.kept: list[Any] = []
+
+
+def lower(records: list[Record]) -> Program:
+    """Bind the pointers of a command buffer's records; neighbouring kernels become one word list."""
+    segments: list[tuple[int, Any]] = []
+    flat: list[int] = []
+    first = 0
+    blocks = False
+    extend = flat.extend
+    for index, (launch, _, reads, writes, _) in enumerate(records):
+        if type(launch) is NativeLaunch:
+            if not flat:
+                first = index
+            extend(launch.head)
+            extend([o.pointer for o in reads])
+            extend([o.pointer for o in writes])
+            extend(launch.static)
+            continue
+        if flat:
+            segments.append((first, words_array("q", flat)))
+            flat.clear()
+        segments.append((index, None))
+        blocks = blocks or launch.blocks
+    if flat:
+        segments.append((first, words_array("q", flat)))
+    return Program(segments, blocks)
+
+
+def record_at(words: Any, offset: int, records: list[Record], first: int) -> int:
+    """Which record of a word list starts at `offset`, counted from the list's first."""
+    at = index = 0
+    while at < offset:
+        at += len(records[first + index][0].head) + words[at + 6]
+        index += 1
+    return index

@@ -1,0 +1,124 @@
+"""Reference kernels on a GPU stream: with CuPy on the device, or with NumPy on host copies where CuPy cannot.
+
+The host's result is the truth, so any op that the library on the device lacks still has a route. Which ops take it is remembered by op and
+types, and listed by `CudaDevice.host_routes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outlive.backends.cpu.reference import run_reference
+from outlive.backends.cuda.arrays import Workspace, cupy, host_array, span
+from outlive.runtime.builtin import Workspaced
+
+if TYPE_CHECKING:
+    from outlive.backends.cuda.device import CudaDevice
+    from outlive.backends.cuda.queue import Queue
+    from outlive.runtime.buffer import Operand
+    from outlive.runtime.command_buffer import Record
+
+ON_THE_HOST = frozenset(
+    "nonzero unique histogram bincount svd eig eigh eigvals eigvalsh inv pinv lu lu_factor cholesky cholesky_inv qr solve tri_inv"
+    " solve_triangular norm scatter scatter_add scatter_prod scatter_max scatter_min cumsum cumprod cummax cummin logcumsumexp"
+    " put_along_axis foreign".split()
+)
+"""Ops whose reference kernels CuPy runs with a wait of the host inside, with other bits from run to run, or with other errors than NumPy."""
+
+MINIMUM_WORKSPACE = 1 << 16
+LIBRARY_FACTOR = {"sort": 6, "argsort": 8, "partition": 6, "argpartition": 8, "softmax": 2, "fft": 2}
+"""Ops whose library kernels need more than the op declares, and by how much."""
+
+
+class ReferenceLaunch(Workspaced):
+    """Runs a reference kernel with CuPy in the record's workspace; on the host where CuPy fails."""
+
+    __slots__ = ("route",)
+    blocks = False
+
+    def __init__(self, workspace: int, route: Any) -> None:
+        self.workspace = workspace
+        self.route = route
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Queue the kernel's work; raises what the reference kernel raises on the host."""
+        _, kernel, reads, writes, _ = record
+        device = queue.device
+        if self.route not in device.host_routes:
+            try:
+                run_on_device(queue, kernel, reads, writes)
+                return
+            except Exception as error:  # noqa: BLE001  (the library's failure is judged by the host's own run, below)
+                reason = f"{type(error).__name__}: {error}"
+        else:
+            reason = device.host_routes[self.route]
+        run_on_host(queue, kernel, reads, writes[:-1])
+        device.host_routes[self.route] = reason
+
+
+class HostLaunch:
+    """Runs a reference kernel with NumPy on host copies, in the stream's order; never at commit."""
+
+    __slots__ = ()
+    workspace = 0
+    blocks = True
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Copy in, run, copy back; raises what the reference kernel raises."""
+        run_on_host(queue, record[1], record[2], record[3])
+
+
+def select_reference(device: CudaDevice, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
+    """The launch of a kernel that has no compiled one."""
+    route = (kernel.name, *[o.layout.dtype.name for o in (*reads, *writes)])
+    if kernel.name in ON_THE_HOST or route in device.host_routes:
+        return HostLaunch()
+    declared = kernel.workspace(tuple(o.layout for o in reads), tuple(o.layout for o in writes))
+    return ReferenceLaunch(declared * LIBRARY_FACTOR.get(kernel.name, 1) + MINIMUM_WORKSPACE, route)
+
+
+def run_on_device(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
+    """Queue a reference kernel with CuPy. The last of `writes` is its workspace."""
+    library = cupy()
+    *outputs, scratch = writes
+    workspace = Workspace(scratch.pointer, scratch.buffer.size, queue.device.index)
+    try:
+        with (
+            library.cuda.Device(queue.device.index),
+            library.cuda.ExternalStream(queue.handle, queue.device.index),
+            library.cuda.using_allocator(workspace.cupy_malloc),
+        ):
+            run_reference(kernel, reads, tuple(outputs), library)
+    finally:
+        queue.driver.unbind()  # the library leaves another device current
+        queue.device.bind()
+
+
+class _HostOperand:
+    """A host copy of an operand, as reference kernels see one."""
+
+    __slots__ = ("layout", "view")
+
+    def __init__(self, queue: Queue, operand: Operand) -> None:
+        layout = operand.layout
+        self.layout = layout
+        self.view = host_array(
+            queue.driver, queue.handle, operand.pointer, layout.shape, layout.strides, np.dtype(layout.dtype.storage)
+        )
+
+
+def run_on_host(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
+    """Run a reference kernel with NumPy. Outputs go in first too: a kernel may write a part of what is there."""
+    sources = tuple(_HostOperand(queue, o) for o in reads)
+    targets = tuple(_HostOperand(queue, o) for o in writes)
+    run_reference(kernel, sources, targets)
+    for operand, target in zip(writes, targets, strict=True):
+        first, end = span(operand.layout.shape, operand.layout.strides)
+        if end > first:
+            values = target.view.base
+            queue.driver.copy_in(operand.pointer + first * operand.layout.dtype.itemsize, values, queue.handle)
+            queue.keep(values)
+
+
