@@ -1,6 +1,7 @@
 """What the host's processor can do: read once, and maskable by OUTLIVE_CPU_FEATURES for tests of the lesser routes."""
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ LEVELS = {
     "avx2": ("x86-64-v3", ""),
     "avx512": ("x86-64-v4", ""),
     "avx512vnni": ("x86-64-v4", "+avx512vnni"),
+    "amx": ("x86-64-v4", "+avx512vnni,+amx-tile,+amx-int8"),
 }
 """Values of OUTLIVE_CPU_FEATURES, and the LLVM processor and extra features each compiles for."""
 
@@ -21,7 +23,7 @@ class CpuFeatures:
 
     cpu, flags: LLVM's processor name and feature string. vector: whether compiled kernels are served at all (x86-64 with
     AVX2, FMA and F16C, or aarch64). avx512: 512-bit vectors with byte and word operations. vnni: 512-bit integer dot
-    products. reason: one sentence on what the processor lacks, for `outlive doctor`; empty when it lacks nothing.
+    products. amx: tile registers, granted to this process. reason: one sentence on what the processor lacks, for `outlive doctor`; empty when it lacks nothing.
     """
 
     cpu: str
@@ -40,8 +42,15 @@ def _host_flags() -> dict[str, bool]:
 def _level_missing(level: str, flags: dict[str, bool]) -> bool:
     needed = {"avx2": ("avx2", "fma", "f16c"), "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq")}
     names = needed["avx2"] + (needed["avx512"] if level != "avx2" else ())
-    names += ("avx512vnni",) if level == "avx512vnni" else ()
+    names += ("avx512vnni",) if level in ("avx512vnni", "amx") else ()
+    names += ("amx-tile", "amx-int8") if level == "amx" else ()
     return not all(flags.get(name, False) for name in names)
+
+
+def _tiles_granted() -> bool:
+    """Asks the kernel for the tile registers, which a process must do once before any of its threads uses them."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None, use_errno=True).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 @functools.cache
@@ -59,7 +68,8 @@ def features() -> CpuFeatures:
         if _level_missing(level, flags):
             raise ValueError(f"OUTLIVE_CPU_FEATURES={level!r} asks for more than this processor has; unset it")
         cpu, extra = LEVELS[level]
-        return CpuFeatures(cpu, extra, True, level != "avx2", level == "avx512vnni", False,
+        vnni, amx = level in ("avx512vnni", "amx"), level == "amx" and _tiles_granted()
+        return CpuFeatures(cpu, extra, True, level != "avx2", vnni, amx,
                            f"OUTLIVE_CPU_FEATURES limits kernels to {level}")
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     if triple.startswith("aarch64"):
@@ -70,5 +80,5 @@ def features() -> CpuFeatures:
     reason = "" if avx512 else "the processor has no AVX-512: products take the AVX2 route"
     if not vector:
         reason = "the processor has no AVX2, FMA and F16C: every op takes its reference kernel"
-    amx = vnni and all(flags.get(name, False) for name in ("amx-tile", "amx-int8", "amx-bf16"))
+    amx = vnni and all(flags.get(name, False) for name in ("amx-tile", "amx-int8")) and _tiles_granted()
     return CpuFeatures(llvm.get_host_cpu_name(), text, vector, avx512, vnni, amx, reason)

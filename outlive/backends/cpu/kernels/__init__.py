@@ -12,11 +12,11 @@ Route = Callable[[list, list, object], "Selection | None"]
 @functools.cache
 def _routes() -> dict[str, Route]:
     from outlive.backends.cpu.features import features
-    from outlive.backends.cpu.kernels import attention, elementwise, normalize, quantized, reduce, rope
+    from outlive.backends.cpu.kernels import attention, dense, elementwise, gather, normalize, quantized, reduce, rope
 
     if not features().vector:
         return {}
-    families = (attention, elementwise, normalize, quantized, reduce, rope)
+    families = (attention, dense, elementwise, gather, normalize, quantized, reduce, rope)
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 

@@ -15,7 +15,7 @@ from llvmlite import ir
 from outlive.backends.cpu.abi import Selection, float_word
 from outlive.backends.cpu.kernels import library, math
 from outlive.backends.cpu.kernels.emit import (
-    BOOL, F32, FLOAT, LANES, STORAGES, Emitter, Storage, Value, vector,
+    BOOL, F32, FLOAT, LANES, STORAGES, Emitter, Storage, Value, transposed, vector,
 )
 
 KEYS = 64
@@ -223,19 +223,8 @@ def _transpose_keys(k: Emitter, c: Call, b: Value, group: Value, first: Value, c
             key = k.select(inside, first + offset + lane, first)
             place = c.place(c.keys, c.k_strides, form.storage, b, group, key)
             rows.append(k.select(k.splat(inside, LANES), k.load(place, column, form.storage, LANES), zero))
-        for n, values in enumerate(_transposed(rows)):
+        for n, values in enumerate(transposed(rows)):
             k.store(target, (column + n) * KEYS + offset, values, F32)
-
-
-def _transposed(rows: list[Value]) -> list[Value]:
-    """A square of LANES vectors turned over its diagonal, by four rounds of interleaving."""
-    low = [n // 2 + LANES * (n % 2) for n in range(LANES)]
-    high = [n + LANES // 2 for n in low]
-    for _ in range(4):
-        half = len(rows) // 2
-        rows = [part for a, b in zip(rows[:half], rows[half:], strict=True)
-                for part in (a.shuffle(low, b), a.shuffle(high, b))]
-    return rows
 
 
 def _tile_scores(k: Emitter, c: Call, q: Value, keys: Value, row: Value, soft: Softmax) -> None:

@@ -69,6 +69,28 @@ def _element(kind: ir.Type) -> ir.Type:
     return kind.element if isinstance(kind, ir.VectorType) else kind
 
 
+def transposed(rows: list[Value]) -> list[Value]:
+    """A square of LANES vectors turned over its diagonal, by four rounds of interleaving."""
+    low = [n // 2 + LANES * (n % 2) for n in range(LANES)]
+    high = [n + LANES // 2 for n in low]
+    for _ in range(4):
+        half = len(rows) // 2
+        rows = [part for a, b in zip(rows[:half], rows[half:], strict=True)
+                for part in (a.shuffle(low, b), a.shuffle(high, b))]
+    return rows
+
+
+def deinterleave(vectors: list[Value]) -> list[Value]:
+    """From S neighbouring vectors, S vectors: the s-th holds elements s, s + S, s + 2S, ... of their concatenation."""
+    if len(vectors) == 1:
+        return vectors
+    evens, odds = list(range(0, 2 * LANES, 2)), list(range(1, 2 * LANES, 2))
+    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+    even = deinterleave([a.shuffle(evens, b) for a, b in pairs])
+    odd = deinterleave([a.shuffle(odds, b) for a, b in pairs])
+    return [v for pair in zip(even, odd, strict=True) for v in pair]
+
+
 def _lanes(kind: ir.Type) -> int:
     return kind.count if isinstance(kind, ir.VectorType) else 1
 

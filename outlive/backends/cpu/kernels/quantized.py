@@ -14,19 +14,22 @@ Order class `q_float`: w = fma(scale, q, bias) in float32, lane sums of fma(w, x
 """
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from llvmlite import ir
 
 from outlive.backends.cpu.abi import SHARE_PER_THREAD, CpuKernel, Selection
 from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import (
-    F32, FLOAT, I8, I32, LANES, STORAGES, Emitter, Storage, Value, Variable, vector,
+    F32, FLOAT, I8, I32, LANES, STORAGES, Emitter, Storage, Value, Variable, deinterleave, vector,
 )
 
 BITS, GROUPS = (2, 4, 8), (32, 64, 128)
 _INT32, _UINT8 = STORAGES["int32"], STORAGES["uint8"]
 _SCRATCH_BYTES = 1 << 20
 _PLANES = 3
+ROWS_FEW = 16
 _PART_WORK = 1 << 16  # weights times rows that make a share worth its cost
 
 
@@ -60,19 +63,8 @@ class Operands:
         self.padded = self.chunks * g.chunk
 
 
-def _deinterleave(vectors: list[Value]) -> list[Value]:
-    """From S neighbouring vectors, S vectors: the s-th holds elements s, s + S, s + 2S, ... of their concatenation."""
-    if len(vectors) == 1:
-        return vectors
-    evens, odds = list(range(0, 2 * LANES, 2)), list(range(1, 2 * LANES, 2))
-    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-    even = _deinterleave([a.shuffle(evens, b) for a, b in pairs])
-    odd = _deinterleave([a.shuffle(odds, b) for a, b in pairs])
-    return [v for pair in zip(even, odd, strict=True) for v in pair]
-
-
 # -- the float order -------------------------------------------------------------------------------------------------------
-def _prepare_float(k: Emitter, o: Operands, row: Value, target: Value) -> None:
+def prepare_float(k: Emitter, o: Operands, row: Value, target: Value) -> None:
     """x of one row as float32, element j of word l of a chunk at j * 16 + l; zeros beyond the depth."""
     with k.loop(0, o.chunks) as chunk:
         first = chunk * o.g.chunk
@@ -80,7 +72,7 @@ def _prepare_float(k: Emitter, o: Operands, row: Value, target: Value) -> None:
         for j in range(o.g.per_word):
             left = o.depth - (first + j * LANES)
             parts.append(k.load(o.x, row * o.depth + first + j * LANES, o.x_type, LANES, k.first_lanes(left)))
-        for j, values in enumerate(_deinterleave(parts)):
+        for j, values in enumerate(deinterleave(parts)):
             k.store(target, first + j * LANES, values, F32)
 
 
@@ -96,7 +88,7 @@ def _lane_parameters(k: Emitter, o: Operands, base: Value, column: Value, chunk:
     return result.shuffle(lanes)
 
 
-def _float_columns(k: Emitter, o: Operands, xs: list[Value], rows: list[Value], low: Value, high: Value) -> None:
+def float_columns(k: Emitter, o: Operands, xs: list[Value], rows: list[Value], low: Value, high: Value) -> None:
     """Columns [low, high) of `rows`, whose prepared x is at `xs`."""
     with k.loop(low, high) as column:
         sums = [k.variable(k.constant(0.0, vector(FLOAT, LANES))) for _ in rows]
@@ -123,11 +115,11 @@ def _write_float(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
     with k.loop(0, o.rows, o.pass_rows) as first:
         last = k.minimum(first + o.pass_rows, o.rows)
         with k.loop(first, last) as row:
-            _prepare_float(k, o, row, k.address(scratch, (row - first) * o.padded, 4))
+            prepare_float(k, o, row, k.address(scratch, (row - first) * o.padded, 4))
 
         def block(row: Value, count: int) -> None:
             xs = [k.address(scratch, (row + n - first) * o.padded, 4) for n in range(count)]
-            _float_columns(k, o, xs, [row + n for n in range(count)], low, high)
+            float_columns(k, o, xs, [row + n for n in range(count)], low, high)
         _row_blocks(k, first, last, (4, 1), block)
 
 
@@ -164,8 +156,16 @@ class Planes:
         return self.k.address(self.base, index * self.row_bytes)
 
 
-def _prepare_group(k: Emitter, o: Operands, p: Planes, row: Value, place: Value, group: Value) -> Value:
-    """Fixed-point numbers, scale and sum of one group. Returns whether it needs the float order."""
+class PreparedGroup(NamedTuple):
+    """A group of x in fixed point: the value of its unit, the sum of its numbers, and whether it needs the float order."""
+
+    unit: Value
+    total: Value
+    outside: Value
+
+
+def prepare_group(k: Emitter, o: Operands, fixed_at: Value, row: Value, group: Value) -> PreparedGroup:
+    """Writes the fixed-point numbers of one group of a row to its place in `fixed_at`."""
     first = group * o.g.group
     values = [k.load(o.x, row * o.depth + first + n, o.x_type, LANES) for n in range(0, o.g.group, LANES)]
     sizes = [v.bitcast(I32) & 0x7FFFFFFF for v in values]
@@ -177,21 +177,18 @@ def _prepare_group(k: Emitter, o: Operands, p: Planes, row: Value, place: Value,
     outside = (exponent >= 227) | ((exponent < 27) & largest.differs(0))
     exponent = k.select(outside | largest.equals(0), exponent.like(127), exponent)
     shift = ((254 + o.g.fixed_bits - exponent) << 23).bitcast(FLOAT)
+    limit = (2 << o.g.fixed_bits) - 1
     total = k.constant(0, vector(I32, LANES))
     for n, value in enumerate(values):
-        scaled = k.intrinsic("rint", value * shift)
-        scaled = k.select(outside, 0.0, scaled)
-        fixed = k.minimum(scaled.convert(I32), k.constant(8388607, vector(I32, LANES)))
-        fixed = k.maximum(fixed, k.constant(-8388607, vector(I32, LANES)))
+        scaled = k.select(outside, 0.0, k.intrinsic("rint", value * shift))
+        fixed = k.maximum(k.minimum(scaled.convert(I32), limit), -limit)
         total = total + fixed
-        k.store(p.fixed, first + n * LANES, fixed, _INT32)
+        k.store(fixed_at, first + n * LANES, fixed, _INT32)
     unit = ((exponent - o.g.fixed_bits) << 23).bitcast(FLOAT)
-    k.store(k.address(place, p.scales_at), group, unit, F32)
-    k.store(k.address(place, p.sums_at), group, k.reduce(total).convert(FLOAT) * unit, F32)
-    return outside
+    return PreparedGroup(unit, k.reduce(total).convert(FLOAT) * unit, outside)
 
 
-def _digits(k: Emitter, g: Geometry, fixed: Value) -> list[Value]:
+def digits(k: Emitter, g: Geometry, fixed: Value) -> list[Value]:
     """The three bytes of each number, highest first. Where weights fit a signed byte the lower two are unsigned, the plain
     bytes; 8-bit weights do not, so there every digit is signed."""
     if g.bits < 8:
@@ -211,14 +208,17 @@ def _prepare_planes(k: Emitter, o: Operands, p: Planes, row: Value, place: Value
     with k.loop(0, o.g.chunk, LANES) as n:
         k.store(p.fixed, o.padded - o.g.chunk + n, zero_int, _INT32)
     with k.loop(0, o.groups) as group:
-        flag.set(flag.get() | _prepare_group(k, o, p, row, place, group).convert(I32, signed=False))
+        prepared = prepare_group(k, o, p.fixed, row, group)
+        flag.set(flag.get() | prepared.outside.convert(I32, signed=False))
+        k.store(k.address(place, p.scales_at), group, prepared.unit, F32)
+        k.store(k.address(place, p.sums_at), group, prepared.total, F32)
     k.store(k.address(place, p.flag_at), 0, flag.get(), _INT32)
     unit = LANES * o.g.subplanes
     with k.loop(0, o.padded // unit) as step:
         vectors = [k.load(p.fixed, step * unit + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)]
         target = step // 4 * p.chunk_bytes + step % 4 * LANES
-        for s, values in enumerate(_deinterleave(vectors)):
-            for n, digit in enumerate(_digits(k, o.g, values)):
+        for s, values in enumerate(deinterleave(vectors)):
+            for n, digit in enumerate(digits(k, o.g, values)):
                 k.store(place, target + 64 * (n * o.g.subplanes + s), digit.convert(I8), _UINT8)
 
 
@@ -309,14 +309,18 @@ def _write_planes(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
         with k.loop(first, last) as row:
             flagged = k.load(k.address(p.row(row - first), p.flag_at), 0, _INT32)
             with k.when(flagged.differs(0)):
-                _prepare_float(k, o, row, p.fixed)
-                _float_columns(k, o, [p.fixed], [row], low, high)
+                prepare_float(k, o, row, p.fixed)
+                float_columns(k, o, [p.fixed], [row], low, high)
 
 
 # -- routes ----------------------------------------------------------------------------------------------------------------
-def _kernel(bits: int, group: int, x: Storage, scale: Storage) -> CpuKernel:
+def _kernel(bits: int, group: int, x: Storage, scale: Storage, rows: int) -> CpuKernel:
+    from outlive.backends.cpu.kernels.quantized_tiles import write_tiles
+
     g = Geometry(bits, group)
     kind, write = ("q_planes", _write_planes) if features().vnni else ("q_float", _write_float)
+    if rows > ROWS_FEW and features().amx and group >= LANES * g.subplanes:
+        kind, write = "q_tiles", write_tiles
     return library.compiled(f"{kind}_{bits}b{group}_{x.name}_{scale.name}", lambda k: write(k, g, x, scale),
                             f"{kind}_{bits}b{group}")
 
@@ -345,10 +349,15 @@ def _select_product(reads: list, writes: list, params: object) -> Selection | No
     if depth == 0 or out.dtype.name != x.dtype.name:
         return None
     rows = x.size // depth
-    kernel = _kernel(*known)
-    pass_rows = max(1, min(rows, _SCRATCH_BYTES // (4 * depth)))
+    kernel = _kernel(*known, rows)
     parts = rows * columns * depth // _PART_WORK
-    return kernel, (SHARE_PER_THREAD | min(parts, columns // 4) if parts > 1 else 0), (rows, columns, depth, pass_rows)
+    if kernel.order_class.startswith("q_tiles"):
+        from outlive.backends.cpu.kernels.quantized_tiles import pass_rows as tile_pass_rows
+
+        pass_rows, parts = tile_pass_rows(rows, depth), min(parts, -(-rows // 16))
+    else:
+        pass_rows, parts = max(1, min(rows, _SCRATCH_BYTES // (4 * depth))), min(parts, columns // 4)
+    return kernel, (SHARE_PER_THREAD | parts if parts > 1 else 0), (rows, columns, depth, pass_rows)
 
 
 ROUTES = {"quantized_matmul": _select_product}

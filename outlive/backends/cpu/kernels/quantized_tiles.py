@@ -1,0 +1,210 @@
+"""Products of many rows with affine-quantized weights on tile registers (AMX): x @ w^T.
+
+Order class `q_tiles`: x becomes 24-bit fixed point a group as in `q_planes`. For each group three tile products, one a byte
+plane, give exact integer sums; their sum in float32, times 2^e of x's group, times the weight's scale, is added to the
+element's float32 sum group after group, after bias * (sum of x over the group). Rows with infinities, NaN or extreme groups take the
+float order, as there. A row's bits depend on the row alone.
+
+Weights are the left operand, since their bytes lie row after row as a tile wants them; x is the right one, laid out once a
+share in quads of elements. A share is a range of rows of x. Inside a byte-wide group the elements are ordered by subplane:
+first those in the lowest bits of each byte, then the next.
+"""
+from __future__ import annotations
+
+import struct
+
+from llvmlite import ir
+
+from outlive.backends.cpu.kernels.emit import (
+    F32, FLOAT, I8, I32, LANES, STORAGES, Emitter, Storage, Value, deinterleave, transposed, vector,
+)
+from outlive.backends.cpu.kernels.quantized import (
+    Geometry, Operands, digits, float_columns, prepare_float, prepare_group,
+)
+
+_INT32 = STORAGES["int32"]
+_PLANES = 3
+_TILE = 16
+_TILE_BYTES = 1024
+_WEIGHTS, _X = 3, 4  # tile registers; 0 to 2 hold the sums of the planes, 4 to 6 the planes of x
+SCRATCH_BYTES = 3 << 19
+
+
+class _Tiles:
+    """Scratch memory of one share and the sizes of its pieces.
+
+    step: bytes of a group that one tile takes; steps: tiles of a group. planes: x of up to `rows` rows, for each tile of 16
+    rows, each group, each plane, each step a block of step x 16 bytes. units, sums: a float32 a group and row, 16 rows
+    together.
+    """
+
+    def __init__(self, k: Emitter, o: Operands) -> None:
+        self.step = min(o.g.group, 64)
+        self.steps = o.g.group // self.step
+        self.plane_bytes = self.step * _TILE * self.steps
+        self.row_tiles = o.pass_rows // _TILE
+        self.tile_bytes = o.groups * (self.plane_bytes * _PLANES)
+        self.planes = k.scratch(self.row_tiles * self.tile_bytes)
+        self.units = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
+        self.sums = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
+        self.flags = k.scratch(o.pass_rows * 4)
+        self.weights = k.scratch(o.groups * (o.g.group * _TILE))
+        self.fixed = k.scratch(o.padded * 4)
+        self.products = k.scratch(k.constant(_PLANES * _TILE_BYTES))
+        self.totals = k.scratch(k.constant(_TILE_BYTES))
+
+
+def _intrinsic(k: Emitter, name: str, *args: Value | int) -> None:
+    values = [a if isinstance(a, Value) else Value(k, ir.Constant(I8, a)) for a in args]
+    k.call(f"llvm.x86.{name}", ir.VoidType(), values)
+
+
+def _configure(k: Emitter, t: _Tiles) -> None:
+    """Loads the shapes of the tile registers: rows and bytes a row."""
+    rows, row_bytes = [0] * 16, [0] * 16
+    for tile in range(_PLANES):
+        rows[tile], row_bytes[tile] = _TILE, 64
+        rows[_X + tile], row_bytes[_X + tile] = t.step // 4, 64
+    rows[_WEIGHTS], row_bytes[_WEIGHTS] = _TILE, t.step
+    block = struct.pack("<BB14x16H16B", 1, 0, *row_bytes, *rows)
+    place = k.scratch(k.constant(64))
+    for n, word in enumerate(struct.unpack("<8q", block)):
+        k.store(place, n, k.constant(word), STORAGES["int64"])
+    _intrinsic(k, "ldtilecfg", place)
+
+
+def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -> None:
+    """Byte planes, units and sums of one row of x, into column `local % 16` of its tile."""
+    flag = k.variable(k.constant(0, I32))
+    tile, lane = local // _TILE, local % _TILE
+    with k.loop(0, o.groups) as group:
+        prepared = prepare_group(k, o, t.fixed, row, group)
+        flag.set(flag.get() | prepared.outside.convert(I32, signed=False))
+        at = (tile * o.groups + group) * _TILE + lane
+        k.store(t.units, at, prepared.unit, F32)
+        k.store(t.sums, at, prepared.total, F32)
+        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES) + lane * 4)
+        subplane_bytes = o.g.group // o.g.subplanes
+        for unit in range(0, o.g.group, LANES * o.g.subplanes):
+            vectors = [k.load(t.fixed, group * o.g.group + unit + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)]
+            for s, values in enumerate(deinterleave(vectors)):
+                first = s * subplane_bytes + unit // o.g.subplanes  # place in the group's order of bytes
+                for plane, digit in enumerate(digits(k, o.g, values)):
+                    quads = digit.convert(I8).bitcast(I32)
+                    for n in range(4):
+                        k.store(block, (plane * t.plane_bytes + (first + 4 * n) * _TILE) // 4, quads.lane(n), _INT32)
+    k.store(t.flags, local, flag.get(), _INT32)
+
+
+def _clear_row(k: Emitter, o: Operands, t: _Tiles, local: Value) -> None:
+    """A row beyond the last: it adds nothing and is never written."""
+    tile, lane = local // _TILE, local % _TILE
+    with k.loop(0, o.groups) as group:
+        at = (tile * o.groups + group) * _TILE + lane
+        k.store(t.units, at, k.constant(0.0, FLOAT), F32)
+        k.store(t.sums, at, k.constant(0.0, FLOAT), F32)
+        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES) + lane * 4)
+        for n in range(0, t.plane_bytes * _PLANES // 4, _TILE):
+            k.store(block, n, k.constant(0, I32), _INT32)
+
+
+def _unpack_weights(k: Emitter, o: Operands, t: _Tiles, first: Value) -> None:
+    """16 columns from `first` on as bytes: [group][step][column][step bytes]. Columns beyond the last repeat it."""
+    packed_bytes = o.g.group // o.g.subplanes
+    piece = min(packed_bytes, t.step)
+    mask = 0x01010101 * ((1 << o.g.bits) - 1)
+    mask = mask - (1 << 32) if mask >> 31 else mask
+    with k.loop(0, _TILE) as lane:
+        column = k.minimum(first + lane, o.columns - 1)
+        with k.loop(0, o.groups) as group:
+            target = k.address(t.weights, group * (o.g.group * _TILE) + lane * t.step)
+            for first_byte in range(0, packed_bytes, piece):
+                at = column * o.words + group * (packed_bytes // 4) + first_byte // 4
+                packed = k.load(o.w, at, _INT32, piece // 4)
+                for s in range(o.g.subplanes):
+                    start = s * packed_bytes + first_byte
+                    place = start // t.step * (t.step * _TILE) + start % t.step
+                    k.store(k.address(target, place), 0, ((packed >> (o.g.bits * s)) & mask), _INT32)
+
+
+def _multiply_group(k: Emitter, o: Operands, t: _Tiles, planes: Value, weights: Value) -> None:
+    """The exact sums of the three planes over one group, stored in t.products."""
+    stride = k.constant(t.step)
+    row = k.constant(64)
+    for plane in range(_PLANES):
+        _intrinsic(k, "tilezero", plane)
+    for step in range(t.steps):
+        _intrinsic(k, "tileloadd64", _WEIGHTS, k.address(weights, step * t.step * _TILE), stride)
+        for plane in range(_PLANES):
+            place = k.address(planes, plane * t.plane_bytes + step * t.step * _TILE)
+            _intrinsic(k, "tileloadd64", _X + plane, place, row)
+            product = "tdpbusd" if plane == 0 or o.g.bits == 8 else "tdpbuud"
+            _intrinsic(k, product, plane, _WEIGHTS, _X + plane)
+    for plane in range(_PLANES):
+        _intrinsic(k, "tilestored64", plane, k.address(t.products, plane * _TILE_BYTES), row)
+
+
+def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, tile: Value) -> None:
+    """totals[column][row] += bias * sum + scale * unit * (the group's integer sum)."""
+    at = (tile * o.groups + group) * _TILE
+    unit, row_sum = k.load(t.units, at, F32, LANES), k.load(t.sums, at, F32, LANES)
+    for lane in range(_TILE):
+        column = k.minimum(first + lane, o.columns - 1) * o.groups + group
+        scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
+        bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
+        high, middle, low = (k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES).convert(FLOAT)
+                             for plane in range(_PLANES))
+        whole = k.fma(high, 65536.0, k.fma(middle, 256.0, low))
+        total = k.load(t.totals, lane * LANES, F32, LANES)
+        total = k.fma(scale, whole * unit, k.fma(bias, row_sum, total))
+        k.store(t.totals, lane * LANES, total, F32)
+
+
+def _store_tile(k: Emitter, o: Operands, t: _Tiles, first_row: Value, last_row: Value, column: Value) -> None:
+    """Writes totals, turned over, where rows and columns exist."""
+    rows = transposed([k.load(t.totals, lane * LANES, F32, LANES) for lane in range(_TILE)])
+    mask = k.first_lanes(o.columns - column)
+    for n, values in enumerate(rows):
+        with k.when(first_row + n < last_row):
+            k.store(o.out, (first_row + n) * o.columns + column, values, o.x_type, mask)
+
+
+def _multiply_rows(k: Emitter, o: Operands, t: _Tiles, first: Value, last: Value) -> None:
+    """All columns for the rows [first, last), which are prepared."""
+    zero = k.constant(0.0, vector(FLOAT, LANES))
+    tiles = (last - first + (_TILE - 1)) // _TILE
+    with k.loop(0, o.columns, _TILE) as column:
+        _unpack_weights(k, o, t, column)
+        with k.loop(0, tiles) as tile:
+            for lane in range(_TILE):
+                k.store(t.totals, lane * LANES, zero, F32)
+            with k.loop(0, o.groups) as group:
+                planes = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES))
+                _multiply_group(k, o, t, planes, k.address(t.weights, group * (o.g.group * _TILE)))
+                _add_group(k, o, t, column, group, tile)
+            _store_tile(k, o, t, first + tile * _TILE, last, column)
+
+
+def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
+    o = Operands(k, g, x, scale)
+    t = _Tiles(k, o)
+    low, high = k.share(o.rows, _TILE)
+    _configure(k, t)
+    with k.loop(low, high, o.pass_rows) as first:
+        last = k.minimum(first + o.pass_rows, high)
+        with k.loop(first, last) as row:
+            _prepare_row(k, o, t, row, row - first)
+        with k.loop(last - first, (last - first + (_TILE - 1)) // _TILE * _TILE) as local:
+            _clear_row(k, o, t, local)
+        _multiply_rows(k, o, t, first, last)
+        with k.loop(first, last) as row, k.when(k.load(t.flags, row - first, _INT32).differs(0)):
+            prepare_float(k, o, row, t.fixed)
+            float_columns(k, o, [t.fixed], [row], k.constant(0), o.columns)
+    _intrinsic(k, "tilerelease")
+
+
+def pass_rows(rows: int, depth: int) -> int:
+    """Rows that a share prepares at once, a multiple of 16."""
+    fit = SCRATCH_BYTES // (_PLANES * depth) // _TILE * _TILE
+    return max(_TILE, min(fit, 64, -(-rows // _TILE) * _TILE))
+
