@@ -17,24 +17,24 @@ from outlive.io.errors import UserError
 _MISLEADING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 
-def run_json(python: str, script: Path, arguments: Sequence[str], *, failure_allowed: bool = False) -> dict[str, Any]:
-    """Run ``script`` with ``--json FILE`` and return what it wrote there; its output is shown on standard error.
+def run_json(command: Sequence[str], *, failure_allowed: bool = False) -> dict[str, Any]:
+    """Run ``command`` with ``--json FILE`` and return what it wrote there; its output is shown on standard error.
 
     ``failure_allowed``: a status above 0 is fine if there are results (single rows failed).
 
     Raises:
-        UserError: if the interpreter cannot be started or the script gives no results.
+        UserError: if the command cannot be started or gives no results.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING_VARIABLES}
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "results.json"
-        command = [python, str(script), *arguments, "--json", str(output)]
+        whole = [*command, "--json", str(output)]
         try:
-            status = subprocess.run(command, env=environment, stdout=sys.stderr.fileno(), check=False).returncode
+            status = subprocess.run(whole, env=environment, stdout=sys.stderr.fileno(), check=False).returncode
         except OSError as error:
-            raise UserError(f"cannot run {python}: {error.strerror}; check --peer-python") from error
+            raise UserError(f"cannot run {command[0]}: {error.strerror}; check --peer-python") from error
         if not output.exists() or (status and not failure_allowed):
-            raise UserError(f"{script.name} under {python} failed with status {status}; its own message is above")
+            raise UserError(f"the benchmark under {command[0]} failed with status {status}; what it said is above")
         return json.loads(output.read_text(encoding="utf-8"))
 
 

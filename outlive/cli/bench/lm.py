@@ -28,12 +28,11 @@ def bench_lm(
             raise UserError(f"{option} is {value}, but must be at least 1")
     check_device(device)
     path = resolve(model, make_progress())
-    here = Path(__file__).parent
     sizes = [str(path), "--prefill", str(prefill), "--decode", str(decode), "--repeats", str(repeats)]
-    ours = _summary(run_json(sys.executable, here / "lm_worker.py", [*sizes, "--device", device]))
+    ours = _summary(run_json([sys.executable, "-m", "outlive.cli.bench.lm_worker", *sizes, "--device", device]))
     result = {"benchmark": "lm", "model": path.name, "prefill": prefill, "decode": decode, "device": device, **ours}
     if peer_python is not None:
-        peer = _summary(run_json(peer_python, here / "llama_cpp_worker.py", sizes))
+        peer = _summary(run_json([peer_python, str(Path(__file__).with_name("llama_cpp_worker.py")), *sizes]))
         result["peer"] = peer
         result["ratio"] = {
             "prefill": ours["prefill_tokens_per_s"] / peer["prefill_tokens_per_s"],

@@ -17,12 +17,14 @@ def bench_micro(device: str, only: str, seconds: float, as_json: bool, peer_pyth
     if not seconds > 0:
         raise UserError(f"--seconds is {seconds}, but must be above 0")
     check_device(device)
-    script = Path(__file__).with_name("micro_workloads.py")
     options = ["--device", device, "--only", only, "--seconds", str(seconds)]
-    ours = run_json(sys.executable, script, ["outlive.core", *options], failure_allowed=True)
+    ours = run_json(
+        [sys.executable, "-m", "outlive.cli.bench.micro_workloads", "outlive.core", *options], failure_allowed=True
+    )
     result = {"benchmark": "micro", "device": device, "machine": describe(), "outlive": ours}
     if peer_python is not None:
-        result["peer"] = run_json(peer_python, script, ["mlx.core", *options], failure_allowed=True)
+        script = str(Path(__file__).with_name("micro_workloads.py"))
+        result["peer"] = run_json([peer_python, script, "mlx.core", *options], failure_allowed=True)
     if as_json:
         print(json.dumps(result, indent=1))
     else:
