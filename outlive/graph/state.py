@@ -261,10 +261,9 @@ def synchronize(stream: Stream | None = None) -> None:
     runtime.synchronize(current_stream() if stream is None else stream)
 
 
-def forked_in_child() -> None:
-    """Streams of a forked child have no workers; their locks start anew."""
-    runtime.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=forked_in_child)
-atexit.register(runtime.stop)
+os.register_at_fork(
+    before=lambda: runtime.before_fork(),
+    after_in_parent=lambda: runtime.after_fork_in_parent(),
+    after_in_child=lambda: runtime.after_fork_in_child(),
+)
+atexit.register(lambda: runtime.stop())

@@ -49,6 +49,10 @@ class Ticket:
         self.opener = 0
         self._channel.put(error)
 
+    def abandon(self) -> None:
+        """The process ends: let the stream go on, with the work failed, whether or not its completion ever comes."""
+        self._channel.put(ForeignError(f"[foreign] The process ended before {self.label} was completed."))
+
     def refuse_opener(self) -> None:
         """Raise SerializedScope when the calling thread is the one that must complete the work."""
         if self.opener and self.opener == self.stream.runtime.platform.thread_id():
@@ -63,6 +67,8 @@ class Ticket:
         stream.blocked = self
         try:
             self.refuse_opener()
+            if stream.runtime.stopping:
+                self.abandon()
             try:
                 error = self._channel.get(True, watchdog_s)
             except Timeout:

@@ -104,11 +104,19 @@ class Runtime:
         found = {id(o.operand.buffer): o.operand.buffer for o in gc.get_objects() if type(o) is Data and o.operand is not None}
         return [b for b in found.values() if b.device is device]
 
+    def before_fork(self) -> None:
+        """Fork only between ops: encoders, ledgers and quarantine are whole in the child."""
+        self.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self.lock.release()
+
     def after_fork_in_child(self) -> None:
         """A forked child has one thread: locks start anew, and work that another thread was running is not repeated."""
         self.lock = self.platform.lock("runtime")
         self.gate = Gate(self.platform, self)
         for stream in self.streams:
+            stream.device.after_fork_in_child(stream)
             stream.renew()
 
     def stop(self) -> None:

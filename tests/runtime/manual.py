@@ -90,6 +90,10 @@ class ManualDevice:
     def stop(self, stream: Any) -> None:
         """There is no worker."""
 
+    def after_fork_in_child(self, stream: Any) -> None:
+        """No thread runs anything."""
+
+
 
 def manual_runtime(**limits: int) -> tuple[Runtime, ManualDevice]:
     """A runtime of its own with a manual device."""

@@ -146,6 +146,9 @@ class CpuDevice:
         """End the stream's worker, after what it is running."""
         worker = stream.worker
         if worker is not None:
+            blocked = stream.blocked
+            if blocked is not None:
+                blocked.abandon()
             with stream.wake:
                 stream.wake.notify_all()
             worker.join()
@@ -154,10 +157,10 @@ class CpuDevice:
         """The worker of a stream: runs what is queued whenever nobody else does, and steps back for a thread that waits."""
         while True:
             with stream.wake:
-                while stream.waiting or not stream.pending:
-                    if self.runtime.stopping:
-                        return
+                while not self.runtime.stopping and (stream.waiting or not stream.pending):
                     stream.wake.wait()
+            if self.runtime.stopping:
+                return
             if stream.baton.acquire():
                 self._run_and_leave(stream, stream.committed, True)
 
@@ -188,7 +191,7 @@ class CpuDevice:
         stream.runner = self.runtime.platform.thread_id()
         pending = stream.pending
         try:
-            while stream.completed < tick and pending and not (as_worker and stream.waiting):
+            while stream.completed < tick and pending and not (as_worker and (stream.waiting or self.runtime.stopping)):
                 self._run(stream, pending[0])
         finally:
             stream.runner = 0
@@ -231,11 +234,31 @@ class CpuDevice:
                 program.next_record = first + 1
                 return self._execute_singly(command_buffer)
             except BaseException as error:
-                last = program[program.position][0] if program.position < count else len(command_buffer.records)
-                for index in range(first, last):
-                    self._fail(command_buffer, index, RuntimeError(f"interrupted by {type(error).__name__}"))
+                self._fail_segment(command_buffer, f"interrupted by {type(error).__name__}")
                 raise
         return program.failed
+
+    def _fail_segment(self, command_buffer: CommandBuffer, why: str) -> None:
+        """The segment under way did not end: how far it came is unknown, so all that it writes has failed."""
+        program = command_buffer.program
+        position = program.position
+        last = program[position][0] if position < len(program) else len(command_buffer.records)
+        for index in range(program[position - 1][0], last):
+            self._fail(command_buffer, index, RuntimeError(why))
+
+    def after_fork_in_child(self, stream: Stream) -> None:
+        """What another thread was running when the process forked is lost to the child; what it had not begun still runs here."""
+        if not stream.runner or not stream.pending:
+            return
+        command_buffer = stream.pending[0]
+        program = command_buffer.program
+        if program is None or command_buffer.done:
+            return
+        why = "its process forked while it ran; evaluate before forking"
+        if program.next_record > 0:
+            self._fail(command_buffer, program.next_record - 1, RuntimeError(why))
+        elif program.position:
+            self._fail_segment(command_buffer, why)
 
     def _run_words(self, words: Any) -> int:
         if self._executor is None:

@@ -58,3 +58,6 @@ class NullDevice:
 
     def stop(self, stream: Stream) -> None:
         """There is no worker."""
+
+    def after_fork_in_child(self, stream: Stream) -> None:
+        """No thread runs anything."""
