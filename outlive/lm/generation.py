@@ -49,12 +49,13 @@ def prefill(network: Network, ids: Sequence[int], cache: list[KVCache], progress
     Only the last chunk's last token meets the output matrix: the logits of the others would not be read.
     """
     tokens = mx.array(ids, mx.uint32)[None]
-    hidden = None
+    hidden = tokens
     with progress.stage("prefill", len(ids), "tokens") as advance:
         for begin in range(0, len(ids), PREFILL_CHUNK_TOKENS):
             chunk = tokens[:, begin : begin + PREFILL_CHUNK_TOKENS]
             hidden = network.hidden(chunk, cache)[:, -1:]
-            mx.eval(hidden, [array for entry in cache for array in entry.arrays])
+            # Only the cache is needed of all chunks but the last, so their last layer's output is never computed.
+            mx.eval([array for entry in cache for array in entry.arrays])
             advance(chunk.shape[1])
     return network.logits(hidden)[:, -1]
 

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 
@@ -71,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -32,7 +32,8 @@ mx = importlib.import_module(args.module)
 GPU = args.device == "gpu"
 mx.set_default_device(mx.gpu if GPU else mx.cpu)
 ONLY = [p for p in args.only.split(",") if p]
-rows, errors = [], 0
+rows: list[dict] = []
+errors = 0
 bf16 = mx.bfloat16
 
 
@@ -48,7 +49,8 @@ def timed(name, fn, work=None, unit="", calls=1):
         for _ in range(3):
             mx.eval(fn())
         mx.synchronize()
-        times, stop = [], time.perf_counter() + args.seconds
+        times: list[float] = []
+        stop = time.perf_counter() + args.seconds
         while len(times) < 300 and (time.perf_counter() < stop or len(times) < 5):
             start = time.perf_counter()
             mx.eval(fn())

@@ -155,10 +155,14 @@ class _Layer:
         mixed = mx.fast.scaled_dot_product_attention(
             query, keys, values, scale=config.head_dims**-0.5, mask="causal" if tokens > 1 else None
         )
-        return self._attention_output(mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1))
+        if tokens > 1:
+            mixed = mixed.transpose(0, 2, 1, 3)
+        return self._attention_output(mixed.reshape(*x.shape[:2], -1))
 
     def _split_heads(self, x: mx.array, heads: int) -> mx.array:
         batch, tokens, _ = x.shape
+        if tokens == 1:  # every decode step: the same elements in the same order, one node less
+            return x.reshape(batch, heads, 1, self._config.head_dims)
         return x.reshape(batch, tokens, heads, self._config.head_dims).transpose(0, 2, 1, 3)
 
     def _feed_forward(self, x: mx.array) -> mx.array:
