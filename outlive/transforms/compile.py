@@ -15,6 +15,7 @@ from outlive.graph.node import Node
 from outlive.graph.primitive import Pick, Primitive
 from outlive.graph.tracing import Trace
 from outlive.runtime.origin import user_origin
+from outlive.transforms.fusion import fused_for_device
 from outlive.transforms.plan import Plan, make_plan, unrolled
 from outlive.transforms.program import Program, capture, replay
 from outlive.transforms.tape import placeholder
@@ -85,7 +86,7 @@ class _Entry:
         places = {n: k for k, n in enumerate(computed)}
         self.sources = [(n, -1) if n < given else (-1, places[n]) for n in plan.outputs]
         self.plan = plan._replace(outputs=tuple(computed))
-        self.primitive = Compiled._new((self.plan, {}))
+        self.primitive = Compiled._new((fused_for_device(self.plan), {}))
         layouts = tuple([plan.layouts[n] for n in computed])
         self.layout: Any = layouts[0] if len(layouts) == 1 else layouts
         self.result = result

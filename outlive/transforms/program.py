@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from outlive.graph.primitive import Primitive
 from outlive.runtime.buffer import Operand
 from outlive.runtime.builtin import BYTE, COPY, Fill, Workspaced
 from outlive.runtime.encoder import CommandEncoder
 from outlive.runtime.layout import Layout, layout, strided_layout
+from outlive.transforms.fusion import Fused
 from outlive.transforms.plan import Plan, Step
 
 ALIGNMENT = 256
@@ -177,12 +179,24 @@ class _Capture:
             and (slot.argument < 0 or slot.writable)
         )
 
+    def _encode(
+        self, at: int, primitive: Primitive, inputs: tuple[Planned, ...], free: tuple[bool, ...], seen: Any, origin: Any
+    ) -> Any:
+        if type(primitive) is Fused and not primitive.served(self.planner.device, inputs, _unplaced):
+
+            def one(member: Primitive, reads: tuple[Planned, ...], made: Layout) -> Any:
+                return self._encode(at, member, reads, (False,) * len(reads), made, origin)
+
+            return primitive.by_members(inputs, one)
+        self.planner.begin(at, inputs, free, origin)
+        return primitive.encode(self.planner, inputs, seen)  # type: ignore[arg-type]
+
     def run(self) -> None:
         """Capture every step."""
         for at, step in enumerate(self.plan.steps):
             inputs = tuple([self.values[i] for i in step.inputs])
-            self.planner.begin(at, inputs, tuple([self._may_take(step, i) for i in step.inputs]), step.origin)  # type: ignore[arg-type]
-            result = step.primitive.encode(self.planner, inputs, step.layout)  # type: ignore[arg-type]
+            free = tuple([self._may_take(step, i) for i in step.inputs])
+            result = self._encode(at, step.primitive, inputs, free, step.layout, step.origin)  # type: ignore[arg-type]
             made: Any = result if type(result) is tuple else (result,)
             for operand in inputs:
                 operand.buffer.last = at  # type: ignore[union-attr]
@@ -193,6 +207,11 @@ class _Capture:
                 self.left[number] -= 1
                 if not self.left[number] and number not in self.kept:
                     self.values[number].buffer.living -= 1  # type: ignore[union-attr]
+
+
+def _unplaced(seen: Layout) -> Planned:
+    """An operand of a layout, for asking which kernel would take it."""
+    return Planned(Slot(seen, 0), seen)
 
 
 def _place(slots: Sequence[Slot]) -> int:
