@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
+from tests.lm.conftest import smollm2_path  # noqa: F401  a fixture of this folder too
 from tests.lm.tiny import TinyLlama
 
 OUTLIVE = [sys.executable, "-m", "outlive.cli"]

@@ -231,3 +231,16 @@ def test_no_room_under_the_cap_is_told(tiny_model, environment):
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert_one_sentence(result, "memory does not suffice")
+
+
+def test_the_default_model_takes_little_memory(smollm2_path, environment):
+    """Peak resident size: the tensors once, the program, and less than another time the file."""
+    command = [*OUTLIVE, "generate", "Why is the sky blue?", "--model", str(smollm2_path), "--max-tokens", "8"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with process.stdout:
+        text = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert text == "The answer to this question lies in the\n"
+    assert usage.ru_maxrss * 1024 < 2 * smollm2_path.stat().st_size + 250e6
