@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from outlive.core import operators
-from outlive.core.interchange import asarray, from_dlpack
 from outlive.core.evaluation import async_eval, eval
+from outlive.core.interchange import asarray, from_dlpack
 from outlive.core.memory import *  # noqa: F403
 from outlive.graph.array import array
 from outlive.graph.calibrate import calibrate
@@ -64,7 +64,7 @@ __version__ = "0.32.4"
 calibrate(runtime)
 
 for _family in (
-    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "conv", "quantize",
+    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "einsum", "conv", "quantize",
 ):  # fmt: skip
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")
