@@ -12,10 +12,11 @@ from typing import Any
 from outlive.graph.node import Node
 from outlive.graph.primitive import Migrate, Pick
 from outlive.graph.state import runtime, several_devices
+from outlive.runtime.command_buffer import COMPLETED, CommandBuffer
 from outlive.runtime.encoder import NEVER, Donation
 from outlive.runtime.errors import Pressure
 from outlive.runtime.gate import Gated
-from outlive.runtime.stream import Stream
+from outlive.runtime.stream import LIMIT_RUN_AHEAD, Stream
 
 NODES_PER_PIECE = 1024
 """Nodes encoded into one command buffer of a stream before the lock is given up."""
@@ -79,7 +80,8 @@ def schedule(roots: Sequence[Node]) -> list[Stream]:
             if not tape:
                 return touched
             for stream in touched:
-                runtime.throttle(stream)
+                if stream.committed - stream.completed > LIMIT_RUN_AHEAD:
+                    runtime.throttle(stream)
 
 
 def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
@@ -169,15 +171,20 @@ def _encode_migrating(encoder: Any, node: Node) -> Any:
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute `nodes` and wait for them. Raises what encoding raises, or the failure of the first failed one."""
-    pending = [n for n in nodes if n.data is None]
-    if pending:
-        schedule(pending)
     for node in nodes:
-        wait_for(node)
+        if node.data is None:
+            schedule([n for n in nodes if n.data is None])
+            break
+    failure = None
     for node in nodes:
-        failure = node.data.operand.buffer.failure
-        if failure is not None:
-            raise failure.error()
+        buffer = node.data.operand.buffer
+        write = buffer.write
+        if write is not None and write.state < COMPLETED:
+            _wait_for_write(write)
+        if failure is None:
+            failure = buffer.failure
+    if failure is not None:
+        raise failure.error()
 
 
 def evaluate_async(nodes: Sequence[Node]) -> None:
@@ -193,8 +200,13 @@ def evaluate_async(nodes: Sequence[Node]) -> None:
 def wait_for(node: Node) -> None:
     """Return when the node's contents exist (or never will)."""
     write = node.data.operand.buffer.write
-    if write is not None and not write.done:
-        if not write.tick:
-            with runtime.lock:
-                write.stream.commit()
-        runtime.wait(write.fence)
+    if write is not None and write.state < COMPLETED:
+        _wait_for_write(write)
+
+
+def _wait_for_write(write: CommandBuffer) -> None:
+    stream = write.stream
+    if not write.tick:
+        with runtime.lock:
+            stream.commit()
+    stream.device.wait(stream, write.fence.tick)

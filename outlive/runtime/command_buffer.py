@@ -79,7 +79,8 @@ class CommandBuffer:
             raise RuntimeError(f"[command buffer] {self!r} cannot complete: it is not committed.")
         self.records = []
         self.program = None
-        while self.handlers:
-            self.handlers.pop(0)()
+        handlers = self.handlers
+        while handlers:
+            handlers.pop(0)()
         # Last, so that an interrupted completion is repeated rather than half done.
         self.state = FAILED if failed else COMPLETED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.runtime.buffer import Data, Operand, View
 from outlive.runtime.builtin import BYTE, COPY, Fill, Workspaced
-from outlive.runtime.command_buffer import CommandBuffer, Record
+from outlive.runtime.command_buffer import COMPLETED, CommandBuffer, Record
 from outlive.runtime.layout import Layout, layout, strided_layout
 
 if TYPE_CHECKING:
@@ -280,11 +280,11 @@ class CommandEncoder:
 
     def _enter_read(self, buffer: Buffer, command_buffer: CommandBuffer) -> None:
         write = buffer.write
-        if write is not None and not write.done:
+        stream = self._stream
+        if write is not None and write.stream is not stream and write.state < COMPLETED:
             self._wait_for(write)
         reads = buffer.reads
-        stream = self._stream
-        if reads is None or (type(reads) is CommandBuffer and (reads.stream is stream or reads.done)):
+        if reads is None or (type(reads) is CommandBuffer and (reads.stream is stream or reads.state >= COMPLETED)):
             buffer.reads = command_buffer
         elif type(reads) is dict:
             reads[stream] = command_buffer
@@ -292,11 +292,17 @@ class CommandEncoder:
             buffer.reads = {reads.stream: reads, stream: command_buffer}  # type: ignore[union-attr]
 
     def _enter_write(self, buffer: Buffer, command_buffer: CommandBuffer) -> None:
-        if buffer.write is not None or buffer.reads is not None:
-            for earlier in buffer.accesses():
-                self._wait_for(earlier)
+        write = buffer.write
+        stream = self._stream
+        if write is not None and write.stream is not stream and write.state < COMPLETED:
+            self._wait_for(write)
+        reads = buffer.reads
+        if reads is not None:
+            if type(reads) is dict or reads.stream is not stream:  # type: ignore[union-attr]
+                for earlier in buffer.accesses():
+                    self._wait_for(earlier)
+            buffer.reads = None
         buffer.write = command_buffer
-        buffer.reads = None
 
     def _wait_for(self, earlier: CommandBuffer) -> None:
         """This op comes after `earlier`: implied on its own stream, a wait for its fence on another."""

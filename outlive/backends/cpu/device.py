@@ -15,7 +15,7 @@ import numpy as np
 from outlive.backends.cpu.reference import run_reference
 from outlive.runtime.allocator import ALIGNMENT, Allocator
 from outlive.runtime.buffer import Buffer, Operand
-from outlive.runtime.command_buffer import CommandBuffer, Record
+from outlive.runtime.command_buffer import COMPLETED, CommandBuffer, Record
 from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
 from outlive.runtime.runtime import Runtime
@@ -201,11 +201,12 @@ class CpuDevice:
 
     def _run(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         """Run one command buffer and complete it. Interrupted, it goes on where it was, and no record runs twice."""
-        for other, tick in command_buffer.waits.items():
-            if other.completed < tick:
-                other.device.wait(other, tick)
+        if command_buffer.waits:
+            for other, tick in command_buffer.waits.items():
+                if other.completed < tick:
+                    other.device.wait(other, tick)
         failed = self._execute(command_buffer)
-        if not command_buffer.done:
+        if command_buffer.state < COMPLETED:
             command_buffer.complete(failed)
         stream.completed = command_buffer.tick
         stream.pending.popleft()
