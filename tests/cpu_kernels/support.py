@@ -1,4 +1,5 @@
 """Runs one compiled kernel on NumPy arrays, outputs poisoned, as the device would."""
+
 from __future__ import annotations
 
 from array import array
@@ -11,8 +12,9 @@ import numpy as np
 from outlive.backends.cpu import executor, kernels
 from outlive.backends.cpu.abi import record
 
-NAMES = {np.dtype(ml_dtypes.bfloat16): "bfloat16"}
 BF16 = ml_dtypes.bfloat16
+HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(BF16): 2.0**-8, np.dtype(np.float16): 2.0**-11}
+FLOATS = (np.float32, BF16, np.float16)
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,25 @@ class Layout:
 
 def layout_of(a: np.ndarray) -> Layout:
     strides = tuple(s // a.itemsize for s in a.strides)
-    name = NAMES.get(a.dtype, a.dtype.name)
-    return Layout(a.shape, strides, SimpleNamespace(name=name), a.size, a.flags.c_contiguous)
+    return Layout(a.shape, strides, SimpleNamespace(name=a.dtype.name), a.size, a.flags.c_contiguous)
 
 
 def operand(a: np.ndarray | None) -> SimpleNamespace | None:
     return None if a is None else SimpleNamespace(layout=layout_of(a))
 
 
-def poisoned(shape: tuple[int, ...], dtype: object) -> np.ndarray:
-    """Fresh memory full of NaN (all bits set)."""
+def poisoned(shape: tuple[int, ...], dtype: object, pattern: int = 255) -> np.ndarray:
+    """Fresh memory of one repeated byte; 255 makes every float a NaN."""
     size = int(np.prod(shape))
-    return np.full(size * np.dtype(dtype).itemsize, 255, np.uint8).view(dtype).reshape(shape)
+    return np.full(size * np.dtype(dtype).itemsize, pattern, np.uint8).view(dtype).reshape(shape)
+
+
+def bits(a: np.ndarray) -> bytes:
+    return np.ascontiguousarray(a).tobytes()
 
 
 def words_of(op: str, reads: list, writes: list, **params: object) -> list[int] | None:
+    """The record of a call, or None when no compiled kernel serves it."""
     chosen = kernels.lookup(op, [operand(r) for r in reads], [operand(w) for w in writes], SimpleNamespace(**params))
     if chosen is None:
         return None
@@ -48,12 +54,66 @@ def words_of(op: str, reads: list, writes: list, **params: object) -> list[int] 
     return record(kernel, parts, [a.ctypes.data for a in (*reads, *writes) if a is not None], static)
 
 
-def run(op: str, reads: list, writes: list, *, share: int | None = None, **params: object) -> list:
-    """Runs `op` and returns the writes. share: overrides how many parts are made. Fails when no kernel serves it."""
+def run_words(words: list[int]) -> int:
+    packed = array("q", words)
+    return executor.run(packed, len(packed))
+
+
+def run(op: str, reads: list, writes: list, *, parts: int | None = None, **params: object) -> list[np.ndarray]:
+    """Runs `op` and returns the writes. parts: overrides how many shares are made. Fails when no kernel serves it."""
     words = words_of(op, reads, writes, **params)
     assert words is not None, f"no compiled kernel serves {op}"
-    if share is not None:
-        words[2] = share
-    words = array("q", words)
-    assert executor.run(words, len(words)) == -1
+    if parts is not None:
+        words[2] = parts
+    assert run_words(words) == -1
     return writes
+
+
+def run_one(op: str, reads: list, shape: tuple[int, ...], dtype: object, **params: object) -> np.ndarray:
+    """Runs `op` with one poisoned output."""
+    return run(op, reads, [poisoned(shape, dtype)], **params)[0]
+
+
+def float64(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.float64)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, slack: float = 1e-6) -> None:
+    """Equal within one unit in the last place of the output's type, plus `slack` relative to the largest element."""
+    want = np.asarray(want, np.float64)
+    size = np.where(np.isfinite(want), np.abs(want), 0)
+    allowed = size * 2 * HALF_ULP[got.dtype] + slack * max(1e-30, float(size.max(initial=0)))
+    found = float64(got)
+    same = (found == want) | (np.isnan(found) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        wrong = ~same & ~(np.abs(found - want) <= allowed)
+    assert not wrong.any(), f"{wrong.sum()} of {wrong.size} differ, the first at {np.argwhere(wrong)[0]}"
+
+
+def pack(q: np.ndarray, width: int) -> np.ndarray:
+    """Integers below 2^width as 32-bit words, the first in the lowest bits."""
+    rows, columns = q.shape
+    per_word = 32 // width
+    spread = q.reshape(rows, columns // per_word, per_word).astype(np.uint64)
+    return (spread << (np.arange(per_word, dtype=np.uint64) * np.uint64(width))).sum(-1).astype(np.uint32)
+
+
+@dataclass
+class Quantized:
+    """Random affine-quantized weights and their exact value in float64."""
+
+    words: np.ndarray
+    scales: np.ndarray
+    biases: np.ndarray
+    value: np.ndarray
+    params: dict
+
+
+def quantized(rng: np.random.Generator, rows: int, depth: int, width: int, group: int, dtype: object) -> Quantized:
+    q = rng.integers(0, 2**width, (rows, depth))
+    scales = (rng.random((rows, depth // group)) * 0.1 + 0.01).astype(dtype)
+    biases = (-float64(scales) * 2 ** (width - 1) * (0.9 + 0.2 * rng.random(scales.shape))).astype(dtype)
+    value = q * np.repeat(float64(scales), group, 1) + np.repeat(float64(biases), group, 1)
+    return Quantized(
+        pack(q, width), scales, biases, value, dict(transpose=True, bits=width, group_size=group, mode="affine")
+    )

@@ -1,12 +1,13 @@
 """The contract between the word list, the executor and a compiled kernel.
 
-A record is `[kernel_address, nargs, parts, arg0 ... arg(nargs-1)]`, all 64-bit words. The arguments are operand pointers
-(reads, then writes, in order), then static words: shapes, strides in elements, sizes, and float64 bit patterns of scalars.
-A kernel is `int64_t kernel(const int64_t *args, int64_t part, int64_t parts)`: it does its share of the OUTPUT elements, so
-that no result depends on `parts`, and returns 0, or a nonzero code when it failed.
-`parts` in the record is 0 for work not worth sharing, otherwise the largest number of shares worth making; with
-SHARE_PER_THREAD added, at most one a thread (each share repeats some preparation).
+A record is `[kernel_address, nargs, parts, arg0 ... arg(nargs-1)]`, all 64-bit words. The arguments are operand
+pointers (reads, then writes, in order), then static words: shapes, strides in elements, sizes, and float64 bit
+patterns of scalars. A kernel is `int64_t kernel(const int64_t *args, int64_t part, int64_t parts)`: it does its
+share of the OUTPUT elements, so that no result depends on `parts`, and returns 0, or a nonzero code when it
+failed. `parts` in the record is 0 for work not worth sharing, otherwise the largest number of shares worth making;
+with SHARE_PER_THREAD added, at most one a thread (each share repeats some preparation).
 """
+
 from __future__ import annotations
 
 import struct

@@ -1,4 +1,5 @@
 """Runs a word list: one compiled loop that calls kernels by address, without the GIL (abi.py says what a record is)."""
+
 from __future__ import annotations
 
 import ctypes
@@ -79,6 +80,7 @@ def run(words: array[int], count: int) -> int:
 
 
 def run_holding_gil(words: array[int], count: int) -> int:
-    """As `run`, on the calling thread alone and keeping the GIL: for lists of a few microseconds, where giving it up costs
-    more than the work."""
+    """As `run`, on the calling thread alone and keeping the GIL: for lists of a few microseconds, where giving it up
+    costs more than the work.
+    """
     return (_compiled or _functions()).run_held(words.buffer_info()[0], count, None)

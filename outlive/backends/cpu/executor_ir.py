@@ -1,25 +1,42 @@
 """LLVM IR of the loop that runs a word list, and of the worker that shares its parallel records.
 
-A parallel record is published as a ticket, one 64-bit word `generation << 32 | parts << 16 | next`: taking a part is one
-atomic increment, and the part's number, the count of parts and the record they belong to cannot disagree. The record's own
-fields are read only by a holder of a valid part; the caller publishes nothing new until every part is done. So a worker that
-slept through a record finds an exhausted ticket, or a part of a newer record, and both are right.
+A parallel record is published as a ticket, one 64-bit word `generation << 32 | parts << 16 | next`: taking a part
+is one atomic increment, and the part's number, the count of parts and the record they belong to cannot disagree.
+The record's own fields are read only by a holder of a valid part; the caller publishes nothing new until every
+part is done. So a worker that slept through a record finds an exhausted ticket, or a part of a newer record, and
+both are right.
 
-Going to sleep: the worker announces itself in `sleepers`, then looks at the ticket once more; the caller stores the ticket,
-then looks at `sleepers`. Both orders are sequentially consistent, so one of the two sees the other.
+Going to sleep: the worker announces itself in `sleepers`, then looks at the ticket once more; the caller stores
+the ticket, then looks at `sleepers`. Both orders are sequentially consistent, so one of the two sees the other.
 """
+
 from __future__ import annotations
 
 POOL_WORDS = 64
 # Offsets in 64-bit words; what different threads write lies on cache lines of its own.
 BUSY, TICKET, DONE, KERNEL, ARGS, ERROR, SLEEPERS, EPOCH, STOP, PARTS_MAX, SPINS, THREADS = (
-    0, 8, 16, 24, 25, 26, 32, 40, 48, 49, 50, 51)
+    0,
+    8,
+    16,
+    24,
+    25,
+    26,
+    32,
+    40,
+    48,
+    49,
+    50,
+    51,
+)
 
 SYMBOLS = ("outlive_executor_run", "outlive_executor_work", "outlive_executor_stop")
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
-_PAUSE_DECLARATION = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
+_PAUSE_DECLARATION = {
+    "x86_64": "declare void @llvm.x86.sse2.pause()",
+    "aarch64": "declare void @llvm.aarch64.hint(i32)",
+}
 
 _DECLARATIONS = """
 declare i64 @syscall(i64, ...)
@@ -271,8 +288,19 @@ def executor_ir(machine: str) -> str:
         raise ValueError(f"[executor] there is no executor for {machine!r}: only for x86_64 and aarch64")
     text = _DECLARATIONS + _PAUSE_DECLARATION[machine] + _WAKE + _TAKE + _WORK + _SHARE + _RUN
     names = {"PAUSE": _PAUSE[machine], "FUTEX": str(_FUTEX_NUMBER[machine]), "PARTS_MAX": str(PARTS_MAX)}
-    for name, offset in (("BUSY", BUSY), ("TICKET", TICKET), ("DONE", DONE), ("KERNEL", KERNEL), ("ARGS", ARGS),
-                         ("ERROR", ERROR), ("SLEEPERS", SLEEPERS), ("EPOCH", EPOCH), ("STOP", STOP), ("SPINS", SPINS), ("THREADS", THREADS)):
+    for name, offset in (
+        ("BUSY", BUSY),
+        ("TICKET", TICKET),
+        ("DONE", DONE),
+        ("KERNEL", KERNEL),
+        ("ARGS", ARGS),
+        ("ERROR", ERROR),
+        ("SLEEPERS", SLEEPERS),
+        ("EPOCH", EPOCH),
+        ("STOP", STOP),
+        ("SPINS", SPINS),
+        ("THREADS", THREADS),
+    ):
         names[name] = str(offset)
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(f" {name}", f" {names[name]}")

@@ -1,4 +1,5 @@
 """What the host's processor can do: read once, and maskable by OUTLIVE_CPU_FEATURES for tests of the lesser routes."""
+
 from __future__ import annotations
 
 import ctypes
@@ -21,9 +22,10 @@ LEVELS = {
 class CpuFeatures:
     """The processor that kernels are compiled for.
 
-    cpu, flags: LLVM's processor name and feature string. vector: whether compiled kernels are served at all (x86-64 with
-    AVX2, FMA and F16C, or aarch64). avx512: 512-bit vectors with byte and word operations. vnni: 512-bit integer dot
-    products. amx: tile registers, granted to this process. reason: one sentence on what the processor lacks, for `outlive doctor`; empty when it lacks nothing.
+    cpu, flags: LLVM's processor name and feature string. vector: whether compiled kernels are served at all
+    (x86-64 with AVX2, FMA and F16C, or aarch64). avx512: 512-bit vectors with byte and word operations. vnni:
+    512-bit integer dot products. amx: tile registers, granted to this process. reason: one sentence on what the
+    processor lacks, for `outlive doctor`; empty when it lacks nothing.
     """
 
     cpu: str
@@ -69,8 +71,9 @@ def features() -> CpuFeatures:
             raise ValueError(f"OUTLIVE_CPU_FEATURES={level!r} asks for more than this processor has; unset it")
         cpu, extra = LEVELS[level]
         vnni, amx = level in ("avx512vnni", "amx"), level == "amx" and _tiles_granted()
-        return CpuFeatures(cpu, extra, True, level != "avx2", vnni, amx,
-                           f"OUTLIVE_CPU_FEATURES limits kernels to {level}")
+        return CpuFeatures(
+            cpu, extra, True, level != "avx2", vnni, amx, f"OUTLIVE_CPU_FEATURES limits kernels to {level}"
+        )
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     if triple.startswith("aarch64"):
         return CpuFeatures(llvm.get_host_cpu_name(), text, True, False, False, False, "")

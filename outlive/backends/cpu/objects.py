@@ -1,8 +1,9 @@
 """LLVM IR to machine code, kept on disk: a kernel is compiled once a machine and loaded in about a millisecond after.
 
-An entry is keyed by what the code is made from, LLVM's version and the processor compiled for, and carries a hash of its
-own bytes. An entry that is truncated, foreign or damaged is compiled anew, never loaded.
+An entry is keyed by what the code is made from, LLVM's version and the processor compiled for, and carries a hash
+of its own bytes. An entry that is truncated, foreign or damaged is compiled anew, never loaded.
 """
+
 from __future__ import annotations
 
 import functools
@@ -31,12 +32,18 @@ def cache_folder() -> Path:
 
 
 def cache_status() -> str:
-    """One sentence on the cache of compiled kernels: where it is, what this process took from it, why it is not written."""
+    """One sentence on the cache of compiled kernels: where it is, what this process took from it, why it is not
+    written.
+    """
     if _status["write_error"]:
-        return (f"compiled kernels are kept in memory only, since {_status['write_error']}; "
-                "make the folder writable or set XDG_CACHE_HOME")
-    return (f"compiled kernels are cached in {cache_folder()} ({_status['loaded']} loaded, {_status['compiled']} compiled "
-            "by this process)")
+        return (
+            f"compiled kernels are kept in memory only, since {_status['write_error']}; "
+            "make the folder writable or set XDG_CACHE_HOME"
+        )
+    return (
+        f"compiled kernels are cached in {cache_folder()} ({_status['loaded']} loaded, {_status['compiled']} compiled "
+        "by this process)"
+    )
 
 
 @functools.cache
@@ -67,7 +74,7 @@ def _read_entry(path: Path) -> bytes | None:
         return None
     head = len(MAGIC) + _DIGEST_BYTES
     code = data[head:]
-    if data[:len(MAGIC)] != MAGIC or not code or hashlib.sha256(code).digest() != data[len(MAGIC):head]:
+    if data[: len(MAGIC)] != MAGIC or not code or hashlib.sha256(code).digest() != data[len(MAGIC) : head]:
         return None
     return code
 
@@ -123,9 +130,9 @@ def function_address(symbol: str, content: str, emit: Callable[[], str]) -> int:
 def function_addresses(symbols: tuple[str, ...], content: str, emit: Callable[[], str]) -> tuple[int, ...]:
     """Addresses of the functions of one module, compiled or taken from the cache.
 
-    symbols: names that the module defines, unique in the process; the first names the entry. content: everything that
-    decides the code (the IR itself, or a digest of the sources that generate it with their parameters). emit: makes the IR
-    text; called only when there is no cached entry.
+    symbols: names that the module defines, unique in the process; the first names the entry. content: everything
+    that decides the code (the IR itself, or a digest of the sources that generate it with their parameters). emit:
+    makes the IR text; called only when there is no cached entry.
     """
     with _lock:
         if symbols[0] not in _addresses:

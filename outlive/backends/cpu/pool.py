@@ -1,8 +1,9 @@
 """The persistent worker threads that share the parallel records of word lists.
 
-Workers enter compiled code once and stay there: they look for parts, spin for a bounded time, then sleep in the kernel until
-a caller that publishes a record wakes them. No Python runs on them, so they never wait for the GIL.
+Workers enter compiled code once and stay there: they look for parts, spin for a bounded time, then sleep in the
+kernel until a caller that publishes a record wakes them. No Python runs on them, so they never wait for the GIL.
 """
+
 from __future__ import annotations
 
 import atexit
@@ -60,12 +61,14 @@ def _spawn_daemon(target: Callable[[], None]) -> threading.Thread:
 class Pool:
     """Worker threads and the block of memory through which callers and workers meet.
 
-    threads: threads that compute, the caller's among them; `threads - 1` workers are started. work, stop: the executor's
-    compiled functions. spawn: starts a thread running a callable and returns something with `join(timeout)`.
+    threads: threads that compute, the caller's among them; `threads - 1` workers are started. work, stop: the
+    executor's compiled functions. spawn: starts a thread running a callable and returns something with
+    `join(timeout)`.
     """
 
-    def __init__(self, threads: int, work: Callable[[int], None], stop: Callable[[int], None],
-                 spawn: Spawn = _spawn_daemon) -> None:
+    def __init__(
+        self, threads: int, work: Callable[[int], None], stop: Callable[[int], None], spawn: Spawn = _spawn_daemon
+    ) -> None:
         self.threads = threads
         self._stop = stop
         self._memory = (ctypes.c_int64 * (layout.POOL_WORDS + 8))()

@@ -1,4 +1,5 @@
 """Compiled CPU kernels, by op. Nothing is compiled or loaded before a call asks for it."""
+
 from __future__ import annotations
 
 import functools
@@ -12,21 +13,31 @@ Route = Callable[[list, list, object], "Selection | None"]
 @functools.cache
 def _routes() -> dict[str, Route]:
     from outlive.backends.cpu.features import features
-    from outlive.backends.cpu.kernels import attention, dense, elementwise, gather, normalize, quantized, reduce, rope
+    from outlive.backends.cpu.kernels import (
+        attention,
+        dense,
+        elementwise,
+        fused,
+        gather,
+        normalize,
+        quantized,
+        reduce,
+        rope,
+    )
 
     if not features().vector:
         return {}
-    families = (attention, dense, elementwise, gather, normalize, quantized, reduce, rope)
+    families = (attention, dense, elementwise, fused, gather, normalize, quantized, reduce, rope)
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 
 def lookup(op_name: str, reads: list, writes: list, params: object) -> Selection | None:
     """The compiled kernel that a call takes, or None: the reference kernel serves it.
 
-    op_name: the op's name. reads, writes: operands in order, each with a `layout` (shape, strides in elements, dtype, size,
-    contiguous); an absent operand is None. params: the primitive, with the op's attributes. Returns the kernel, the largest
-    number of shares worth making (0: do not share), and the static words that follow the pointers of the operands that are
-    present.
+    op_name: the op's name. reads, writes: operands in order, each with a `layout` (shape, strides in elements,
+    dtype, size, contiguous); an absent operand is None. params: the primitive, with the op's attributes. Returns
+    the kernel, the largest number of shares worth making (0: do not share), and the static words that follow the
+    pointers of the operands that are present.
     """
     route = _routes().get(op_name)
     return None if route is None else route(reads, writes, params)

@@ -1,11 +1,12 @@
 """Scaled dot-product attention with online softmax in float32, over blocks of 64 keys that begin at key 0.
 
-Few queries (order class `attention_rows`): a score is 16 lane sums over the width, added pairwise; each query is on its own, so its
-bits do not depend on how many come with it. Many queries (`attention_tiles`): keys are transposed in scratch memory, a score
-is summed along the width in order, and tiles of 8 queries share every load. In both the output is scaled down when a block
-raises the maximum and summed key by key. Masked keys add nothing, whatever their values; a query without any key to see
-gives NaN, as the softmax of an empty set.
+Few queries (order class `attention_rows`): a score is 16 lane sums over the width, added pairwise; each query is
+on its own, so its bits do not depend on how many come with it. Many queries (`attention_tiles`): keys are
+transposed in scratch memory, a score is summed along the width in order, and tiles of 8 queries share every load.
+In both the output is scaled down when a block raises the maximum and summed key by key. Masked keys add nothing,
+whatever their values; a query without any key to see gives NaN, as the softmax of an empty set.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,7 +16,16 @@ from llvmlite import ir
 from outlive.backends.cpu.abi import Selection, float_word
 from outlive.backends.cpu.kernels import library, math
 from outlive.backends.cpu.kernels.emit import (
-    BOOL, F32, FLOAT, LANES, STORAGES, Emitter, Storage, Value, transposed, vector,
+    BOOL,
+    F32,
+    FLOAT,
+    LANES,
+    STORAGES,
+    Emitter,
+    Storage,
+    Value,
+    transposed,
+    vector,
 )
 
 KEYS = 64
@@ -51,7 +61,8 @@ class Call:
         self.out = k.pointer(next(arguments))
         self.batch, self.heads, self.repeat, self.queries, self.length = (k.integer(next(arguments)) for _ in range(5))
         self.q_strides, self.k_strides, self.v_strides, self.out_strides = (
-            [k.integer(next(arguments)) for _ in range(3)] for _ in range(4))
+            [k.integer(next(arguments)) for _ in range(3)] for _ in range(4)
+        )
         self.scale = k.number(next(arguments))
         self.mask_strides = [k.integer(next(arguments)) for _ in range(3)] if masked else []
         self.k, self.form = k, form
@@ -129,8 +140,12 @@ class Softmax:
         k.store(self.state, row * 2 + 1, total, F32)
         with k.when(highest.differs(before)):
             for n in range(0, self.width, LANES):
-                k.store(self.output, row * self.width + n, k.load(self.output, row * self.width + n, F32, LANES) * shrink,
-                        F32)
+                k.store(
+                    self.output,
+                    row * self.width + n,
+                    k.load(self.output, row * self.width + n, F32, LANES) * shrink,
+                    F32,
+                )
 
     def finish(self, row: Value, target: Value, storage: Storage) -> None:
         """Writes a row's result; 0/0, so NaN, where no key was seen."""
@@ -140,10 +155,20 @@ class Softmax:
             k.store(target, n, k.load(self.output, row * self.width + n, F32, LANES) / factor, storage)
 
 
-def _add_values(k: Emitter, soft: Softmax, form: Form, rows: list[Value], values: Value, stride: Value, count: Value,
-                storage: Storage, checked: bool) -> None:
-    """output += power * value over the block's keys, for rows held in registers. checked: skip keys whose power is zero,
-    so that what a masked key holds cannot leak."""
+def _add_values(
+    k: Emitter,
+    soft: Softmax,
+    form: Form,
+    rows: list[Value],
+    values: Value,
+    stride: Value,
+    count: Value,
+    storage: Storage,
+    checked: bool,
+) -> None:
+    """output += power * value over the block's keys, for rows held in registers. checked: skip keys whose power is
+    zero, so that what a masked key holds cannot leak.
+    """
     step = min(form.width, 64 if len(rows) <= 4 else 32)
     for first in range(0, form.width, step):
         columns = list(range(first, min(first + step, form.width), LANES))
@@ -161,8 +186,17 @@ def _add_values(k: Emitter, soft: Softmax, form: Form, rows: list[Value], values
                 k.store(soft.output, row * form.width + column, total.get(), F32)
 
 
-def _values_block(k: Emitter, soft: Softmax, form: Form, rows: list[Value], values: Value, stride: Value, count: Value,
-                  storage: Storage, edge: Value) -> None:
+def _values_block(
+    k: Emitter,
+    soft: Softmax,
+    form: Form,
+    rows: list[Value],
+    values: Value,
+    stride: Value,
+    count: Value,
+    storage: Storage,
+    edge: Value,
+) -> None:
     with k.branch(edge) as (yes, no):
         with yes:
             _add_values(k, soft, form, rows, values, stride, count, storage, True)
@@ -170,8 +204,10 @@ def _values_block(k: Emitter, soft: Softmax, form: Form, rows: list[Value], valu
             _add_values(k, soft, form, rows, values, stride, count, storage, False)
 
 
-# -- few queries -----------------------------------------------------------------------------------------------------------
-def _row_scores(k: Emitter, c: Call, b: Value, h: Value, query: Value, group: Value, first: Value, soft: Softmax) -> None:
+# -- few queries ----------------------------------------------------------------------------------------------------
+def _row_scores(
+    k: Emitter, c: Call, b: Value, h: Value, query: Value, group: Value, first: Value, soft: Softmax
+) -> None:
     """Scores of one query with the block of keys that begins at `first`."""
     form = c.form
     q = c.place(c.q, c.q_strides, form.storage, b, h, query)
@@ -211,7 +247,7 @@ def _write_rows(k: Emitter, form: Form) -> None:
         soft.finish(zero, c.place(c.out, c.out_strides, form.storage, b, h, query), form.storage)
 
 
-# -- many queries ----------------------------------------------------------------------------------------------------------
+# -- many queries ---------------------------------------------------------------------------------------------------
 def _transpose_keys(k: Emitter, c: Call, b: Value, group: Value, first: Value, count: Value, target: Value) -> None:
     """The block's keys as [width][KEYS] float32; zeros beyond `count`."""
     form = c.form
@@ -277,17 +313,22 @@ def _write_tiles(k: Emitter, form: Form) -> None:
                 with k.loop(row, row + _TILE_ROWS) as r:
                     with k.loop(0, KEYS, LANES) as offset:
                         raw = k.load(soft.scores, r * KEYS + offset, F32, LANES)
-                        k.store(soft.scores, r * KEYS + offset,
-                                c.masked(raw, b, h, k.minimum(start + r, last), first + offset), F32)
+                        k.store(
+                            soft.scores,
+                            r * KEYS + offset,
+                            c.masked(raw, b, h, k.minimum(start + r, last), first + offset),
+                            F32,
+                        )
                     soft.absorb(r)
-                _values_block(k, soft, form, [row + n for n in range(_TILE_ROWS)], values, k.constant(width), count, F32,
-                              edge)
+                _values_block(
+                    k, soft, form, [row + n for n in range(_TILE_ROWS)], values, k.constant(width), count, F32, edge
+                )
         with k.loop(0, k.minimum(c.queries - start, rows)) as r:
             soft.finish(r, c.place(c.out, c.out_strides, form.storage, b, h, start + r), form.storage)
 
 
-# -- routes ----------------------------------------------------------------------------------------------------------------
-def _mask_words(mask, shape: tuple[int, ...]) -> tuple[int, ...] | None:  # noqa: ANN001
+# -- routes ---------------------------------------------------------------------------------------------------------
+def _mask_words(mask, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides of a mask over batch, heads and queries when its keys are neighbours, else None."""
     from outlive.backends.cpu.kernels.layouts import broadcast_strides
 
@@ -314,11 +355,25 @@ def _select_attention(reads: list, writes: list, params: object) -> Selection | 
         if mask_words is None or params.causal or (mask != "bool" and STORAGES[mask].compute != FLOAT):
             return None
     form = Form(storage, width, mask, queries > _FEW_QUERIES)
-    kernel = library.compiled(form.name, lambda k: (_write_tiles if form.many else _write_rows)(k, form),
-                              "attention_tiles" if form.many else "attention_rows")
+    kernel = library.compiled(
+        form.name,
+        lambda k: (_write_tiles if form.many else _write_rows)(k, form),
+        "attention_tiles" if form.many else "attention_rows",
+    )
     work = batch * heads * queries * length * width
-    words = (batch, heads, heads // groups, queries, length, *q.strides[:3], *keys.strides[:3], *values.strides[:3],
-             *out.strides[:3], float_word(params.scale), *mask_words)
+    words = (
+        batch,
+        heads,
+        heads // groups,
+        queries,
+        length,
+        *q.strides[:3],
+        *keys.strides[:3],
+        *values.strides[:3],
+        *out.strides[:3],
+        float_word(params.scale),
+        *mask_words,
+    )
     return kernel, min(work // _PART_WORK, batch * heads * queries), words
 
 

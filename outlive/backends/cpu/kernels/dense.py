@@ -1,9 +1,10 @@
 """Dense products of at most 16 rows: a BLAS changes bits with the number of rows, these do not.
 
-Two forms, by the layout of the second operand. `dense_dot` (its columns are contiguous: a transposed weight): 16 lane sums along
-the depth, lanes added by halves. `dense_axpy` (its rows are contiguous): one sum an element, in the order of the depth.
-Products are fused, float32 throughout, rounded once.
+Two forms, by the layout of the second operand. `dense_dot` (its columns are contiguous: a transposed weight): 16
+lane sums along the depth, lanes added by halves. `dense_axpy` (its rows are contiguous): one sum an element, in
+the order of the depth. Products are fused, float32 throughout, rounded once.
 """
+
 from __future__ import annotations
 
 import math
@@ -28,12 +29,14 @@ class _Call:
         self.batch_strides = [k.integer(9 + n) for n in range(3)]
 
     def matrix(self, index: Value) -> tuple[Value, Value, Value]:
-        a, b, out = (self.k.address(p, index * s, self.storage.bytes)
-                     for p, s in zip(self.pointers, self.batch_strides, strict=True))
+        a, b, out = (
+            self.k.address(p, index * s, self.storage.bytes)
+            for p, s in zip(self.pointers, self.batch_strides, strict=True)
+        )
         return a, b, out
 
 
-def row_blocks(k: Emitter, rows: Value, sizes: tuple[int, ...], block) -> None:  # noqa: ANN001
+def row_blocks(k: Emitter, rows: Value, sizes: tuple[int, ...], block) -> None:
     """Calls `block(row, size)` in loops that cover all rows, larger blocks first."""
     start = k.constant(0)
     for size in sizes:
@@ -62,6 +65,7 @@ def _write_dot(k: Emitter, storage: Storage) -> None:
                     x = k.load(a, (row + r) * c.a_row + i, storage, LANES, mask)
                     for weight, total in zip(weights, sums, strict=True):
                         total.set(k.fma(x, weight, total.get()))
+
             full = c.depth // LANES * LANES
             with k.loop(0, full, LANES) as i:
                 step(i, None)
@@ -70,6 +74,7 @@ def _write_dot(k: Emitter, storage: Storage) -> None:
             for r, sums in enumerate(totals):
                 for column, total in zip(columns, sums, strict=True):
                     k.store(out, (row + r) * c.columns + column, k.reduce(total.get()), storage)
+
         row_blocks(k, c.rows, (4, 1), block)
 
 
@@ -103,10 +108,13 @@ def _write_axpy(k: Emitter, storage: Storage) -> None:
                 row_blocks(k, c.rows, (4, 1), lambda row, height: block(row, height, 1, part))
 
 
-def _batch(a, b, out) -> tuple[int, list[int]] | None:  # noqa: ANN001
-    """(number of matrices, strides of one to the next in each operand) where one stride an operand tells it, else None."""
+def _batch(a, b, out) -> tuple[int, list[int]] | None:
+    """(number of matrices, strides of one to the next in each operand) where one stride an operand tells it, else
+    None.
+    """
+
     class _Part:
-        def __init__(self, layout) -> None:  # noqa: ANN001
+        def __init__(self, layout) -> None:
             self.shape, self.strides = layout.shape[:-2], layout.strides[:-2]
 
     shape = out.shape[:-2]

@@ -3,6 +3,7 @@
 Arguments: the reads' pointers, the write's, then `Pattern.words`. One kernel serves one op, one pair of types and one
 pattern of innermost strides; dimensions beyond the innermost are walked by an odometer whose sizes are static words.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,7 +11,16 @@ from collections.abc import Callable
 from outlive.backends.cpu.abi import CpuKernel, Selection
 from outlive.backends.cpu.kernels import library, math
 from outlive.backends.cpu.kernels.emit import (
-    BOOL, DOUBLE, FLOAT, HALF, I8, LANES, STORAGES, Emitter, Storage, Value,
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    HALF,
+    I8,
+    LANES,
+    STORAGES,
+    Emitter,
+    Storage,
+    Value,
 )
 from outlive.backends.cpu.kernels.layouts import Pattern, pattern
 
@@ -48,8 +58,10 @@ def _sign(k: Emitter, s: Storage, a: Value) -> Value:
 
 def _float_function(own: Callable[[Emitter, Value], Value] | None, name: str) -> Function:
     """Our polynomial for float32, the C library's function for float64 and where we have no polynomial."""
+
     def function(k: Emitter, s: Storage, a: Value) -> Value:
         return own(k, a) if own is not None and s.compute == FLOAT else k.intrinsic(name, a)
+
     return function
 
 
@@ -107,8 +119,12 @@ BINARY: dict[str, tuple[str, bool, Function]] = {
 
 def _serves(types: str, s: Storage) -> bool:
     return {
-        ANY: True, NUMBER: s is not BOOL, FLOATS: s.is_float, FLOAT32S: s.compute == FLOAT,
-        INTEGERS: not s.is_float, BOOLS: s is BOOL,
+        ANY: True,
+        NUMBER: s is not BOOL,
+        FLOATS: s.is_float,
+        FLOAT32S: s.compute == FLOAT,
+        INTEGERS: not s.is_float,
+        BOOLS: s is BOOL,
     }[types]
 
 
@@ -131,8 +147,9 @@ def _castable(source: Storage, target: Storage) -> bool:
     return not source.is_float or target.is_float or target is BOOL or target.name in ("int32", "int64")
 
 
-def _emit_loop(k: Emitter, reads: tuple[Storage, ...], write: Storage, modes: str,
-               function: Callable[..., Value], outer: bool) -> None:
+def _emit_loop(
+    k: Emitter, reads: tuple[Storage, ...], write: Storage, modes: str, function: Callable[..., Value], outer: bool
+) -> None:
     """The loops around one function of LANES-wide values."""
     operands = len(modes)
     pointers = [k.pointer(i) for i in range(operands)]
@@ -172,11 +189,16 @@ def _emit_loop(k: Emitter, reads: tuple[Storage, ...], write: Storage, modes: st
         with k.when(low < high):
             span(pointers, low, high)
         return
-    _emit_odometer(k, pointers, count, reads + (write,), span)
+    _emit_odometer(k, pointers, count, (*reads, write), span)
 
 
-def _emit_odometer(k: Emitter, pointers: list[Value], count: Value, storages: tuple[Storage, ...],
-                   span: Callable[[list[Value], Value, Value], None]) -> None:
+def _emit_odometer(
+    k: Emitter,
+    pointers: list[Value],
+    count: Value,
+    storages: tuple[Storage, ...],
+    span: Callable[[list[Value], Value, Value], None],
+) -> None:
     """Walks the outer dimensions in order; each step covers a block of the innermost one."""
     operands = len(pointers)
     rank_word = 2 * operands + 1
@@ -203,15 +225,25 @@ def _emit_odometer(k: Emitter, pointers: list[Value], count: Value, storages: tu
         span(bases, first, k.minimum(first + _BLOCK, count))
 
 
-def _kernel(op: str, reads: tuple[Storage, ...], write: Storage, p: Pattern, function: Callable[..., Value]) -> CpuKernel:
+def _kernel(
+    op: str, reads: tuple[Storage, ...], write: Storage, p: Pattern, function: Callable[..., Value]
+) -> CpuKernel:
     outer = "n" if p.dims else "f"
     name = "_".join((op, *(s.name for s in reads), write.name, p.modes, outer))
     return library.compiled(
-        name, lambda k: _emit_loop(k, reads, write, p.modes, lambda *v: function(k, *v), outer == "n"), "elementwise")
+        name, lambda k: _emit_loop(k, reads, write, p.modes, lambda *v: function(k, *v), outer == "n"), "elementwise"
+    )
 
 
-def _select(op: str, reads: tuple[Storage, ...], write: Storage, layouts: list, target, dear: bool,  # noqa: ANN001
-            function: Callable[..., Value]) -> Selection | None:
+def _select(
+    op: str,
+    reads: tuple[Storage, ...],
+    write: Storage,
+    layouts: list,
+    target,
+    dear: bool,
+    function: Callable[..., Value],
+) -> Selection | None:
     p = pattern(layouts, target)
     if p is None:
         return None
@@ -219,7 +251,7 @@ def _select(op: str, reads: tuple[Storage, ...], write: Storage, layouts: list, 
     return _kernel(op, reads, write, p, function), target.size // grain, p.words
 
 
-def _storage(layout) -> Storage | None:  # noqa: ANN001
+def _storage(layout) -> Storage | None:
     return STORAGES.get(layout.dtype.name)
 
 
@@ -232,8 +264,16 @@ def _arithmetic(op: str, entry: tuple[str, bool, Function]) -> Callable[..., Sel
             return None
         if not _serves(types, source) or (target is not source and target is not BOOL):
             return None
-        return _select(op, (source,) * len(reads), target, [r.layout for r in reads], writes[0].layout, dear,
-                       lambda k, *v: function(k, source, *v))
+        return _select(
+            op,
+            (source,) * len(reads),
+            target,
+            [r.layout for r in reads],
+            writes[0].layout,
+            dear,
+            lambda k, *v: function(k, source, *v),
+        )
+
     return select
 
 
@@ -241,8 +281,9 @@ def _select_cast(reads: list, writes: list, params: object) -> Selection | None:
     source, target = _storage(reads[0].layout), _storage(writes[0].layout)
     if source is None or target is None or not _castable(source, target):
         return None
-    return _select("cast", (source,), target, [reads[0].layout], writes[0].layout, False,
-                   lambda k, v: cast(k, source, target, v))
+    return _select(
+        "cast", (source,), target, [reads[0].layout], writes[0].layout, False, lambda k, v: cast(k, source, target, v)
+    )
 
 
 def _select_copy(reads: list, writes: list, params: object) -> Selection | None:
@@ -255,16 +296,26 @@ def _select_copy(reads: list, writes: list, params: object) -> Selection | None:
 
 
 def _select_where(reads: list, writes: list, params: object) -> Selection | None:
-    condition, source, target = (_storage(x.layout) for x in (reads[0], reads[1], writes[0]))
+    condition, source = (_storage(x.layout) for x in reads[:2])
     if condition is not BOOL or source is None or len({x.layout.dtype.name for x in (*reads[1:], writes[0])}) != 1:
         return None
     raw = STORAGES[f"uint{8 * source.bytes}"]
-    return _select("select", (BOOL, raw, raw), raw, [r.layout for r in reads], writes[0].layout, False,
-                   lambda k, c, a, b: k.select(c.differs(0), a, b))
+    return _select(
+        "select",
+        (BOOL, raw, raw),
+        raw,
+        [r.layout for r in reads],
+        writes[0].layout,
+        False,
+        lambda k, c, a, b: k.select(c.differs(0), a, b),
+    )
 
 
 ROUTES: dict[str, Callable[[list, list, object], Selection | None]] = {
     **{op: _arithmetic(op, entry) for op, entry in (UNARY | BINARY).items()},
-    "astype": _select_cast, "copy": _select_copy, "contiguous": _select_copy, "select": _select_where,
+    "astype": _select_cast,
+    "copy": _select_copy,
+    "contiguous": _select_copy,
+    "select": _select_where,
     "where": _select_where,
 }

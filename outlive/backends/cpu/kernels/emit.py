@@ -1,8 +1,8 @@
 """A small language for writing kernels: Python expressions over typed values become LLVM IR.
 
-A kernel is written once for vectors of LANES elements; LLVM splits them for narrower machines, so the order in which an
-element is summed, and so its bits, do not depend on the width of the machine's registers. Nothing is contracted behind the
-writer's back: a fused multiply-add is written `fma`.
+A kernel is written once for vectors of LANES elements; LLVM splits them for narrower machines, so the order in
+which an element is summed, and so its bits, do not depend on the width of the machine's registers. Nothing is
+contracted behind the writer's back: a fused multiply-add is written `fma`.
 
     k = Emitter("k_double_f32")
     source, target, count = k.pointer(0), k.pointer(1), k.integer(2)
@@ -12,8 +12,10 @@ writer's back: a fused multiply-add is written `fma`.
             k.store(target, i, value + value, F32)
     text = k.finish()
 
-Values of half precision are widened to float32 when loaded and rounded once, to nearest even, when stored; NaN stays NaN.
+Values of half precision are widened to float32 when loaded and rounded once, to nearest even, when stored; NaN
+stays NaN.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -50,10 +52,18 @@ class Storage:
 STORAGES = {
     s.name: s
     for s in (
-        Storage("bool", 1, I8, I8, False), Storage("uint8", 1, I8, I8, False), Storage("uint16", 2, I16, I16, False),
-        Storage("uint32", 4, I32, I32, False), Storage("uint64", 8, I64, I64, False), Storage("int8", 1, I8, I8),
-        Storage("int16", 2, I16, I16), Storage("int32", 4, I32, I32), Storage("int64", 8, I64, I64),
-        Storage("float16", 2, HALF, FLOAT), Storage("bfloat16", 2, I16, FLOAT), Storage("float32", 4, FLOAT, FLOAT),
+        Storage("bool", 1, I8, I8, False),
+        Storage("uint8", 1, I8, I8, False),
+        Storage("uint16", 2, I16, I16, False),
+        Storage("uint32", 4, I32, I32, False),
+        Storage("uint64", 8, I64, I64, False),
+        Storage("int8", 1, I8, I8),
+        Storage("int16", 2, I16, I16),
+        Storage("int32", 4, I32, I32),
+        Storage("int64", 8, I64, I64),
+        Storage("float16", 2, HALF, FLOAT),
+        Storage("bfloat16", 2, I16, FLOAT),
+        Storage("float32", 4, FLOAT, FLOAT),
         Storage("float64", 8, DOUBLE, DOUBLE),
     )
 }
@@ -75,8 +85,11 @@ def transposed(rows: list[Value]) -> list[Value]:
     high = [n + LANES // 2 for n in low]
     for _ in range(4):
         half = len(rows) // 2
-        rows = [part for a, b in zip(rows[:half], rows[half:], strict=True)
-                for part in (a.shuffle(low, b), a.shuffle(high, b))]
+        rows = [
+            part
+            for a, b in zip(rows[:half], rows[half:], strict=True)
+            for part in (a.shuffle(low, b), a.shuffle(high, b))
+        ]
     return rows
 
 
@@ -106,7 +119,9 @@ Operand = "Value | int | float"
 
 
 class Value:
-    """A typed value in a kernel being written. Operators act elementwise; integers are signed unless a method says not."""
+    """A typed value in a kernel being written. Operators act elementwise; integers are signed unless a method says
+    not.
+    """
 
     __slots__ = ("k", "ir")
 
@@ -227,8 +242,10 @@ class Value:
 
     def bitcast(self, element: ir.Type) -> Value:
         """The same bits, read as elements of another type; lanes follow from the sizes."""
+
         def width(kind: ir.Type) -> int:
             return kind.width if isinstance(kind, ir.IntType) else {FLOAT: 32, DOUBLE: 64, HALF: 16}[kind]
+
         lanes = self.lanes * width(self.element) // width(element)
         return Value(self.k, self.k.b.bitcast(self.ir, vector(element, lanes)))
 
@@ -278,7 +295,7 @@ class Emitter:
         self.args = Value(self, self.function.args[0])
         self.part, self.part_count = (Value(self, a) for a in self.function.args[1:])
 
-    # -- arguments and shares ------------------------------------------------------------------------------------------
+    # -- arguments and shares ---------------------------------------------------------------------------------------
     def integer(self, index: int | Value) -> Value:
         """Argument word `index`, a 64-bit integer."""
         return self.load(self.args, index, STORAGES["int64"])
@@ -298,7 +315,7 @@ class Emitter:
         high = blocks * (self.part + 1) // self.part_count * grain
         return self.minimum(low, count), self.minimum(high, count)
 
-    # -- constants and memory ------------------------------------------------------------------------------------------
+    # -- constants and memory ---------------------------------------------------------------------------------------
     def constant(self, number: float, kind: ir.Type = I64) -> Value:
         element = _element(kind)
         number = int(number) if isinstance(element, ir.IntType) else float(number)
@@ -312,8 +329,9 @@ class Emitter:
     def splat(self, value: Value, lanes: int) -> Value:
         if lanes == 1:
             return value
-        one = self.b.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value.ir,
-                                    ir.Constant(I32, 0))
+        one = self.b.insert_element(
+            ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value.ir, ir.Constant(I32, 0)
+        )
         zeros = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
         return Value(self, self.b.shuffle_vector(one, one, zeros))
 
@@ -334,17 +352,23 @@ class Emitter:
         offset = index if element_bytes == 1 else index * element_bytes
         return Value(self, self.b.gep(pointer.ir, [offset.ir], source_etype=I8))
 
-    def load(self, pointer: Value, index: Operand, storage: Storage, lanes: int = 1, mask: Value | None = None) -> Value:
-        """`lanes` neighbouring elements from element `index` on, in the storage's compute type. Lanes that the mask (one
-        bit each) leaves out are not touched and read as zero."""
+    def load(
+        self, pointer: Value, index: Operand, storage: Storage, lanes: int = 1, mask: Value | None = None
+    ) -> Value:
+        """`lanes` neighbouring elements from element `index` on, in the storage's compute type. Lanes that the mask
+        (one bit each) leaves out are not touched and read as zero.
+        """
         place = self.address(pointer, index, storage.bytes)
         kind = vector(storage.memory, lanes)
         if mask is None:
             raw = Value(self, self.b.load(place.ir, typ=kind, align=storage.bytes))
         else:
             zero = ir.Constant(kind, None)
-            raw = self.call(f"llvm.masked.load.{_type_suffix(kind)}.p0", kind,
-                            [place, Value(self, ir.Constant(I32, storage.bytes)), mask, Value(self, zero)])
+            raw = self.call(
+                f"llvm.masked.load.{_type_suffix(kind)}.p0",
+                kind,
+                [place, Value(self, ir.Constant(I32, storage.bytes)), mask, Value(self, zero)],
+            )
         return self.widen(raw, storage)
 
     def store(self, pointer: Value, index: Operand, value: Value, storage: Storage, mask: Value | None = None) -> None:
@@ -353,22 +377,28 @@ class Emitter:
         if mask is None:
             self.b.store(raw.ir, place.ir, align=storage.bytes)
         else:
-            self.call(f"llvm.masked.store.{_type_suffix(raw.type)}.p0", ir.VoidType(),
-                      [raw, place, Value(self, ir.Constant(I32, storage.bytes)), mask])
+            self.call(
+                f"llvm.masked.store.{_type_suffix(raw.type)}.p0",
+                ir.VoidType(),
+                [raw, place, Value(self, ir.Constant(I32, storage.bytes)), mask],
+            )
 
     def gather(self, pointer: Value, index: Value, stride: Value, storage: Storage, mask: Value | None = None) -> Value:
         """LANES elements from element `index` on, `stride` elements apart."""
         result = Value(self, ir.Constant(vector(storage.memory, LANES), None))
         for lane in range(LANES):
+
             def read(current: Value, lane: int = lane) -> Value:
                 place = self.address(pointer, index + stride * lane, storage.bytes)
                 element = self.b.load(place.ir, typ=storage.memory, align=storage.bytes)
                 return Value(self, self.b.insert_element(current.ir, element, ir.Constant(I32, lane)))
+
             result = read(result) if mask is None else self.when_else(mask.lane(lane), result, read)
         return self.widen(result, storage)
 
-    def scatter(self, pointer: Value, index: Value, stride: Value, value: Value, storage: Storage,
-                mask: Value | None = None) -> None:
+    def scatter(
+        self, pointer: Value, index: Value, stride: Value, value: Value, storage: Storage, mask: Value | None = None
+    ) -> None:
         """The reverse of `gather`."""
         raw = self.narrow(value, storage)
         for lane in range(LANES):
@@ -394,7 +424,7 @@ class Emitter:
             return Value(self, self.b.fptrunc(value.ir, vector(HALF, value.lanes)))
         return value
 
-    # -- arithmetic ----------------------------------------------------------------------------------------------------
+    # -- arithmetic -------------------------------------------------------------------------------------------------
     def convert(self, value: Value, element: ir.Type, signed: bool = True) -> Value:
         source, kind = value.element, vector(element, value.lanes)
         if source == element:
@@ -467,7 +497,7 @@ class Emitter:
         numbers = self.lanes_constant(list(range(lanes)), I32)
         return numbers < self.splat(count.convert(I32), lanes)
 
-    # -- control -------------------------------------------------------------------------------------------------------
+    # -- control ----------------------------------------------------------------------------------------------------
     def variable(self, initial: Operand) -> Variable:
         return Variable(self, initial if isinstance(initial, Value) else self.constant(initial))
 
@@ -493,7 +523,7 @@ class Emitter:
         with self.b.if_then(condition.ir):
             yield
 
-    def when_else(self, condition: Value, otherwise: Value, make) -> Value:  # noqa: ANN001
+    def when_else(self, condition: Value, otherwise: Value, make) -> Value:
         """`make(otherwise)` where the condition holds, else `otherwise`; nothing of `make` runs in the other case."""
         result = self.variable(otherwise)
         with self.when(condition):

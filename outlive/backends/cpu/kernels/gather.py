@@ -1,4 +1,5 @@
 """Rows by index, and quantized rows made float: what an embedding needs."""
+
 from __future__ import annotations
 
 import math
@@ -20,8 +21,9 @@ def _copy_bytes(k: Emitter, target: Value, source: Value, count: Value) -> None:
 
 
 def _write_take(k: Emitter, index: Storage) -> None:
-    """out[o, i, :] = source[o, index[i], :], rows of `row_bytes`. Negative indices count from the end; others outside the
-    axis fail the record before anything of theirs is read."""
+    """out[o, i, :] = source[o, index[i], :], rows of `row_bytes`. Negative indices count from the end; others outside
+    the axis fail the record before anything of theirs is read.
+    """
     source, indices, target = (k.pointer(n) for n in range(3))
     outer, size, count, row_bytes = (k.integer(3 + n) for n in range(4))
     low, high = k.share(outer * count)
@@ -30,7 +32,9 @@ def _write_take(k: Emitter, index: Storage) -> None:
         wanted = k.load(indices, i, index).convert(I64, index.signed)
         wanted = k.select(wanted < 0, wanted + size, wanted)
         k.fail((wanted < 0) | (wanted >= size), INDEX_OUT_OF_RANGE)
-        _copy_bytes(k, k.address(target, item * row_bytes), k.address(source, (o * size + wanted) * row_bytes), row_bytes)
+        _copy_bytes(
+            k, k.address(target, item * row_bytes), k.address(source, (o * size + wanted) * row_bytes), row_bytes
+        )
 
 
 def _select_take(reads: list, writes: list, params: object) -> Selection | None:
@@ -42,7 +46,7 @@ def _select_take(reads: list, writes: list, params: object) -> Selection | None:
         return None
     axis = params.axis % len(source.shape)
     outer, size = math.prod(source.shape[:axis]), source.shape[axis]
-    row_bytes = math.prod(source.shape[axis + 1:]) * storage.bytes
+    row_bytes = math.prod(source.shape[axis + 1 :]) * storage.bytes
     kernel = library.compiled(f"take_{indices.dtype.name}", lambda k: _write_take(k, index), "copy")
     shares = min(outer * indices.size, outer * indices.size * row_bytes // _PART_BYTES)
     return kernel, shares, (outer, size, indices.size, row_bytes)
@@ -58,7 +62,9 @@ def _write_dequantize(k: Emitter, g: Geometry, scale: Storage, out: Storage) -> 
         for first in range(0, g.group, LANES):
             # 16 neighbouring elements: a word holds `per_word` of them, so each lane picks its word and its shift
             if g.bits == 2:
-                packed = k.splat(k.load(words, group * (g.group // g.per_word) + first // g.per_word, STORAGES["int32"]), LANES)
+                packed = k.splat(
+                    k.load(words, group * (g.group // g.per_word) + first // g.per_word, STORAGES["int32"]), LANES
+                )
             else:
                 held = LANES // g.per_word
                 packed = k.load(words, group * (g.group // g.per_word) + first // g.per_word, STORAGES["int32"], held)
@@ -78,8 +84,11 @@ def _select_dequantize(reads: list, writes: list, params: object) -> Selection |
     if not all(x.contiguous for x in (w, scales, biases, out)):
         return None
     g = Geometry(params.bits, params.group_size)
-    kernel = library.compiled(f"dequantize_{g.bits}b{g.group}_{scale.name}_{target.name}",
-                              lambda k: _write_dequantize(k, g, scale, target), "dequantize")
+    kernel = library.compiled(
+        f"dequantize_{g.bits}b{g.group}_{scale.name}_{target.name}",
+        lambda k: _write_dequantize(k, g, scale, target),
+        "dequantize",
+    )
     return kernel, out.size // 32768, (scales.size,)
 
 

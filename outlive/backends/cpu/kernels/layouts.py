@@ -1,13 +1,15 @@
 """What routes ask of operand layouts: contiguity, merging of dimensions, and the pattern of the innermost one."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
 class Pattern(NamedTuple):
-    """A loop over operands of one shape. modes: a letter an operand for the innermost dimension ('c' neighbours, 's' one
-    element for all, 'g' a stride). count: innermost size. inner: innermost strides. dims, strides: the outer dimensions,
-    and for each operand its strides over them, in elements."""
+    """A loop over operands of one shape. modes: a letter an operand for the innermost dimension ('c' neighbours, 's'
+    one element for all, 'g' a stride). count: innermost size. inner: innermost strides. dims, strides: the outer
+    dimensions, and for each operand its strides over them, in elements.
+    """
 
     modes: str
     count: int
@@ -31,7 +33,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def broadcast_strides(layout, shape: tuple[int, ...]) -> tuple[int, ...] | None:  # noqa: ANN001
+def broadcast_strides(layout, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The layout's strides over `shape`, zero where it is broadcast; None where it does not broadcast."""
     missing = len(shape) - len(layout.shape)
     if missing < 0:
@@ -44,7 +46,7 @@ def broadcast_strides(layout, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(strides)
 
 
-def pattern(reads: list, write) -> Pattern | None:  # noqa: ANN001
+def pattern(reads: list, write) -> Pattern | None:
     """The loop that goes over `reads` broadcast to the shape of `write`; None where one does not broadcast."""
     shape = write.shape
     if write.contiguous and all(r.shape == shape and r.contiguous for r in reads):

@@ -1,4 +1,5 @@
 """Compiles kernels on first request and keeps them: the way from an emitter to an address."""
+
 from __future__ import annotations
 
 import functools

@@ -2,6 +2,7 @@
 
 Row sums are those of reduce.py: they depend on the row alone.
 """
+
 from __future__ import annotations
 
 import math as host_math
@@ -14,7 +15,7 @@ from outlive.backends.cpu.kernels.reduce import row_maximum, row_sum
 _PART_ELEMENTS = 4096
 
 
-def _each(k: Emitter, count: Value, step) -> None:  # noqa: ANN001
+def _each(k: Emitter, count: Value, step) -> None:
     """Calls `step(index, mask)` over a row, LANES elements at a time."""
     full = count // LANES * LANES
     with k.loop(0, full, LANES) as i:
@@ -33,6 +34,7 @@ def _write_softmax(k: Emitter, storage: Storage) -> None:
 
         def load(i: Value, mask: Value | None, start: Value = start) -> Value:
             return k.load(source, start + i, storage, LANES, mask)
+
         largest = row_maximum(k, count, load, storage)
 
         def power(i: Value, mask: Value | None, start: Value = start, largest: Value = largest) -> Value:
@@ -40,12 +42,14 @@ def _write_softmax(k: Emitter, storage: Storage) -> None:
             if keep:
                 k.store(target, start + i, result, F32, mask)
             return result
+
         total = 1.0 / row_sum(k, count, power)
         factor = total.convert(FLOAT)
 
         def finish(i: Value, mask: Value | None, start: Value = start, factor: Value = factor) -> None:
             value = k.load(target, start + i, F32, LANES, mask) if keep else power(i, mask, start)
             k.store(target, start + i, value * factor, storage, mask)
+
         _each(k, count, finish)
 
 
@@ -63,6 +67,7 @@ def _write_rms_norm(k: Emitter, storage: Storage, weight_type: Storage | None) -
         def square(i: Value, mask: Value | None, start: Value = start) -> Value:
             value = k.load(source, start + i, storage, LANES, mask)
             return value * value
+
         mean = (row_sum(k, count, square) / k.convert(count, DOUBLE)).convert(FLOAT)
         factor = math.rsqrt(k, mean + eps)
 
@@ -71,6 +76,7 @@ def _write_rms_norm(k: Emitter, storage: Storage, weight_type: Storage | None) -
             if weight is not None:
                 value = value * k.load(weight, i, weight_type, LANES, mask)
             k.store(target, start + i, value, storage, mask)
+
         _each(k, count, finish)
 
 
@@ -89,29 +95,34 @@ def _write_layer_norm(k: Emitter, storage: Storage, weight_type: Storage | None,
 
         def load(i: Value, mask: Value | None, start: Value = start) -> Value:
             return k.load(source, start + i, storage, LANES, mask)
+
         mean = (row_sum(k, count, load) / size).convert(FLOAT)
 
         def deviation(i: Value, mask: Value | None, start: Value = start, mean: Value = mean) -> Value:
             value = load(i, mask, start) - mean
             return value * value
+
         factor = math.rsqrt(k, (row_sum(k, count, deviation) / size).convert(FLOAT) + eps)
 
-        def finish(i: Value, mask: Value | None, start: Value = start, mean: Value = mean, factor: Value = factor) -> None:
+        def finish(
+            i: Value, mask: Value | None, start: Value = start, mean: Value = mean, factor: Value = factor
+        ) -> None:
             value = (load(i, mask, start) - mean) * factor
             if weight is not None:
                 value = value * k.load(weight, i, weight_type, LANES, mask)
             if bias is not None:
                 value = value + k.load(bias, i, bias_type, LANES, mask)
             k.store(target, start + i, value, storage, mask)
+
         _each(k, count, finish)
 
 
-def _float32_storage(layout) -> Storage | None:  # noqa: ANN001
+def _float32_storage(layout) -> Storage | None:
     storage = STORAGES.get(layout.dtype.name)
     return storage if storage is not None and storage.compute == FLOAT else None
 
 
-def _rows(x, out) -> tuple[Storage, int, int] | None:  # noqa: ANN001
+def _rows(x, out) -> tuple[Storage, int, int] | None:
     """(type, rows, elements of a row) where both are contiguous and of one float type, else None."""
     storage = _float32_storage(x)
     if storage is None or not x.shape or not x.contiguous or not out.contiguous or out.dtype.name != storage.name:
@@ -132,7 +143,7 @@ def _select_softmax(reads: list, writes: list, params: object) -> Selection | No
     return kernel, _parts(rows, count), (rows, count)
 
 
-def _select_norm(op: str, parameters: int):  # noqa: ANN202
+def _select_norm(op: str, parameters: int):
     write = {"rms_norm": _write_rms_norm, "layer_norm": _write_layer_norm}[op]
 
     def select(reads: list, writes: list, params: object) -> Selection | None:
@@ -149,7 +160,12 @@ def _select_norm(op: str, parameters: int):  # noqa: ANN202
         name = "_".join((op, storage.name, *("none" if t is None else t.name for t in types)))
         kernel = library.compiled(name, lambda k: write(k, storage, *types), op)
         return kernel, _parts(rows, count), (rows, count, float_word(params.eps))
+
     return select
 
 
-ROUTES = {"softmax": _select_softmax, "rms_norm": _select_norm("rms_norm", 1), "layer_norm": _select_norm("layer_norm", 2)}
+ROUTES = {
+    "softmax": _select_softmax,
+    "rms_norm": _select_norm("rms_norm", 1),
+    "layer_norm": _select_norm("layer_norm", 2),
+}

@@ -1,17 +1,20 @@
 """Products of a few rows with affine-quantized weights: x @ w^T, w read once for all rows of a block.
 
-Weights: 32-bit words, element i of a word at bits [bits * i, bits * i + bits); value = scale * q + bias, a scale and a bias
-a group. A chunk is 16 words; lane l of every vector holds elements of word l, so one vector never mixes two words.
+Weights: 32-bit words, element i of a word at bits [bits * i, bits * i + bits); value = scale * q + bias, a scale
+and a bias a group. A chunk is 16 words; lane l of every vector holds elements of word l, so one vector never mixes
+two words.
 
-Order class `q_planes` (512-bit integer dot products): each group of x becomes 24-bit fixed point relative to the group's
-largest exponent, exact for every element whose lowest bit is not below 2^-22 (8-bit weights: 2^-21) of that exponent's power, and
-otherwise off by at most half of that. Its three bytes are multiplied with the weights' bytes in integers; a lane's sum over its word is an exact
-integer, converted once, and multiplied by scale * 2^e into a float32 sum a lane. The bias enters with the exact sum of the
-group. Lanes are added by halves at the end. Rows that hold infinities, NaN or a group whose largest element lies outside
-[2^-100, 2^100) take the float order instead: it depends on the row alone.
+Order class `q_planes` (512-bit integer dot products): each group of x becomes 24-bit fixed point relative to the
+group's largest exponent, exact for every element whose lowest bit is not below 2^-22 (8-bit weights: 2^-21) of
+that exponent's power, and otherwise off by at most half of that. Its three bytes are multiplied with the weights'
+bytes in integers; a lane's sum over its word is an exact integer, converted once, and multiplied by scale * 2^e
+into a float32 sum a lane. The bias enters with the exact sum of the group. Lanes are added by halves at the end.
+Rows that hold infinities, NaN or a group whose largest element lies outside [2^-100, 2^100) take the float order
+instead: it depends on the row alone.
 
 Order class `q_float`: w = fma(scale, q, bias) in float32, lane sums of fma(w, x), lanes added by halves.
 """
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -22,7 +25,18 @@ from outlive.backends.cpu.abi import SHARE_PER_THREAD, CpuKernel, Selection
 from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import (
-    F32, FLOAT, I8, I32, LANES, STORAGES, Emitter, Storage, Value, Variable, deinterleave, vector,
+    F32,
+    FLOAT,
+    I8,
+    I32,
+    LANES,
+    STORAGES,
+    Emitter,
+    Storage,
+    Value,
+    Variable,
+    deinterleave,
+    vector,
 )
 
 BITS, GROUPS = (2, 4, 8), (32, 64, 128)
@@ -34,8 +48,9 @@ _PART_WORK = 1 << 16  # weights times rows that make a share worth its cost
 
 
 class Geometry:
-    """Sizes that follow from bits and group: per_word elements of a word, chunk elements of 16 words, subplanes elements of
-    a byte, fixed_bits the exponent of x's largest fixed-point number."""
+    """Sizes that follow from bits and group: per_word elements of a word, chunk elements of 16 words, subplanes
+    elements of a byte, fixed_bits the exponent of x's largest fixed-point number.
+    """
 
     def __init__(self, bits: int, group: int) -> None:
         self.bits, self.group = bits, group
@@ -63,7 +78,7 @@ class Operands:
         self.padded = self.chunks * g.chunk
 
 
-# -- the float order -------------------------------------------------------------------------------------------------------
+# -- the float order ------------------------------------------------------------------------------------------------
 def prepare_float(k: Emitter, o: Operands, row: Value, target: Value) -> None:
     """x of one row as float32, element j of word l of a chunk at j * 16 + l; zeros beyond the depth."""
     with k.loop(0, o.chunks) as chunk:
@@ -120,10 +135,11 @@ def _write_float(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
         def block(row: Value, count: int) -> None:
             xs = [k.address(scratch, (row + n - first) * o.padded, 4) for n in range(count)]
             float_columns(k, o, xs, [row + n for n in range(count)], low, high)
+
         _row_blocks(k, first, last, (4, 1), block)
 
 
-def _row_blocks(k: Emitter, first: Value, last: Value, sizes: tuple[int, ...], block) -> None:  # noqa: ANN001
+def _row_blocks(k: Emitter, first: Value, last: Value, sizes: tuple[int, ...], block) -> None:
     """Calls `block(row, size)` in loops that cover [first, last), largest blocks first."""
     start = first
     for size in sizes:
@@ -133,12 +149,13 @@ def _row_blocks(k: Emitter, first: Value, last: Value, sizes: tuple[int, ...], b
         start = whole
 
 
-# -- the integer order -----------------------------------------------------------------------------------------------------
+# -- the integer order ----------------------------------------------------------------------------------------------
 class Planes:
     """Where a row's prepared x lies in the scratch memory.
 
-    A chunk has `subplanes` x 3 vectors of 64 bytes, highest byte plane first; then come a float32 scale and a float32 sum a
-    group, both padded to 16 groups; `fixed` is one row's fixed-point numbers before they are cut into bytes.
+    A chunk has `subplanes` x 3 vectors of 64 bytes, highest byte plane first; then come a float32 scale and a
+    float32 sum a group, both padded to 16 groups; `fixed` is one row's fixed-point numbers before they are cut
+    into bytes.
     """
 
     def __init__(self, k: Emitter, o: Operands) -> None:
@@ -157,7 +174,9 @@ class Planes:
 
 
 class PreparedGroup(NamedTuple):
-    """A group of x in fixed point: the value of its unit, the sum of its numbers, and whether it needs the float order."""
+    """A group of x in fixed point: the value of its unit, the sum of its numbers, and whether it needs the float
+    order.
+    """
 
     unit: Value
     total: Value
@@ -189,8 +208,9 @@ def prepare_group(k: Emitter, o: Operands, fixed_at: Value, row: Value, group: V
 
 
 def digits(k: Emitter, g: Geometry, fixed: Value) -> list[Value]:
-    """The three bytes of each number, highest first. Where weights fit a signed byte the lower two are unsigned, the plain
-    bytes; 8-bit weights do not, so there every digit is signed."""
+    """The three bytes of each number, highest first. Where weights fit a signed byte the lower two are unsigned, the
+    plain bytes; 8-bit weights do not, so there every digit is signed.
+    """
     if g.bits < 8:
         return [fixed >> 16, fixed >> 8, fixed]
     low = fixed.convert(I8).convert(I32)
@@ -225,8 +245,11 @@ def _prepare_planes(k: Emitter, o: Operands, p: Planes, row: Value, place: Value
 def _dot(k: Emitter, total: Value, unsigned: Value, signed: Value) -> Value:
     """total + the sums of four neighbouring products of bytes, a lane each."""
     kind = vector(I8, 64)
-    return k.call("llvm.x86.avx512.vpdpbusd.512", total.type,
-                  [total, *(v if v.type == kind else v.bitcast(I8) for v in (unsigned, signed))])
+    return k.call(
+        "llvm.x86.avx512.vpdpbusd.512",
+        total.type,
+        [total, *(v if v.type == kind else v.bitcast(I8) for v in (unsigned, signed))],
+    )
 
 
 def _word_sums(k: Emitter, g: Geometry, planes: Value, subplanes: list[Value]) -> Value:
@@ -249,7 +272,9 @@ def _permute(k: Emitter, values: Value, lanes: Value) -> Value:
     return k.call("llvm.x86.avx512.permvar.sf.512", values.type, [values, lanes])
 
 
-def _planes_block(k: Emitter, o: Operands, p: Planes, columns: list[Value], rows: list[Value], places: list[Value]) -> None:
+def _planes_block(
+    k: Emitter, o: Operands, p: Planes, columns: list[Value], rows: list[Value], places: list[Value]
+) -> None:
     """The products of a few columns and rows, kept in registers."""
     g = o.g
     zero = k.constant(0.0, vector(FLOAT, LANES))
@@ -276,8 +301,10 @@ def _planes_block(k: Emitter, o: Operands, p: Planes, columns: list[Value], rows
             for column, totals, scaled in zip(columns, sums, factors, strict=True):
                 packed = k.load(o.w, column * o.words + chunk * LANES, _INT32, LANES, present)
                 byte_mask = 0x01010101 * ((1 << g.bits) - 1)
-                q = [(packed >> (g.bits * s)) & (byte_mask - (1 << 32) if byte_mask >> 31 else byte_mask)
-                     for s in range(g.subplanes)]
+                q = [
+                    (packed >> (g.bits * s)) & (byte_mask - (1 << 32) if byte_mask >> 31 else byte_mask)
+                    for s in range(g.subplanes)
+                ]
                 for place, total, factor in zip(places, totals, scaled, strict=True):
                     word = _word_sums(k, g, k.address(place, chunk * p.chunk_bytes), q)
                     total.set(k.fma(word, _permute(k, factor, lanes), total.get()))
@@ -299,6 +326,7 @@ def _write_planes(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
             def row_block(row: Value, height: int) -> None:
                 rows = [row + n for n in range(height)]
                 _planes_block(k, o, p, [column + n for n in range(width)], rows, [p.row(r - first) for r in rows])
+
             _row_blocks(k, first, last, row_sizes, row_block)
 
         whole = low + (high - low) // 4 * 4
@@ -313,7 +341,7 @@ def _write_planes(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
                 float_columns(k, o, [p.fixed], [row], low, high)
 
 
-# -- routes ----------------------------------------------------------------------------------------------------------------
+# -- routes ---------------------------------------------------------------------------------------------------------
 def _kernel(bits: int, group: int, x: Storage, scale: Storage, rows: int) -> CpuKernel:
     from outlive.backends.cpu.kernels.quantized_tiles import write_tiles
 
@@ -321,8 +349,9 @@ def _kernel(bits: int, group: int, x: Storage, scale: Storage, rows: int) -> Cpu
     kind, write = ("q_planes", _write_planes) if features().vnni else ("q_float", _write_float)
     if rows > ROWS_FEW and features().amx and group >= LANES * g.subplanes:
         kind, write = "q_tiles", write_tiles
-    return library.compiled(f"{kind}_{bits}b{group}_{x.name}_{scale.name}", lambda k: write(k, g, x, scale),
-                            f"{kind}_{bits}b{group}")
+    return library.compiled(
+        f"{kind}_{bits}b{group}_{x.name}_{scale.name}", lambda k: write(k, g, x, scale), f"{kind}_{bits}b{group}"
+    )
 
 
 def affine(reads: list, params: object) -> tuple[int, int, Storage, Storage] | None:

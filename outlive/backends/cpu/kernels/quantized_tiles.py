@@ -1,14 +1,15 @@
 """Products of many rows with affine-quantized weights on tile registers (AMX): x @ w^T.
 
-Order class `q_tiles`: x becomes 24-bit fixed point a group as in `q_planes`. For each group three tile products, one a byte
-plane, give exact integer sums; their sum in float32, times 2^e of x's group, times the weight's scale, is added to the
-element's float32 sum group after group, after bias * (sum of x over the group). Rows with infinities, NaN or extreme groups take the
-float order, as there. A row's bits depend on the row alone.
+Order class `q_tiles`: x becomes 24-bit fixed point a group as in `q_planes`. For each group three tile products,
+one a byte plane, give exact integer sums; their sum in float32, times 2^e of x's group, times the weight's scale,
+is added to the element's float32 sum group after group, after bias * (sum of x over the group). Rows with
+infinities, NaN or extreme groups take the float order, as there. A row's bits depend on the row alone.
 
-Weights are the left operand, since their bytes lie row after row as a tile wants them; x is the right one, laid out once a
-share in quads of elements. A share is a range of rows of x. Inside a byte-wide group the elements are ordered by subplane:
-first those in the lowest bits of each byte, then the next.
+Weights are the left operand, since their bytes lie row after row as a tile wants them; x is the right one, laid
+out once a share in quads of elements. A share is a range of rows of x. Inside a byte-wide group the elements are
+ordered by subplane: first those in the lowest bits of each byte, then the next.
 """
+
 from __future__ import annotations
 
 import struct
@@ -16,10 +17,26 @@ import struct
 from llvmlite import ir
 
 from outlive.backends.cpu.kernels.emit import (
-    F32, FLOAT, I8, I32, LANES, STORAGES, Emitter, Storage, Value, deinterleave, transposed, vector,
+    F32,
+    FLOAT,
+    I8,
+    I32,
+    LANES,
+    STORAGES,
+    Emitter,
+    Storage,
+    Value,
+    deinterleave,
+    transposed,
+    vector,
 )
 from outlive.backends.cpu.kernels.quantized import (
-    Geometry, Operands, digits, float_columns, prepare_float, prepare_group,
+    Geometry,
+    Operands,
+    digits,
+    float_columns,
+    prepare_float,
+    prepare_group,
 )
 
 _INT32 = STORAGES["int32"]
@@ -33,9 +50,9 @@ SCRATCH_BYTES = 3 << 19
 class _Tiles:
     """Scratch memory of one share and the sizes of its pieces.
 
-    step: bytes of a group that one tile takes; steps: tiles of a group. planes: x of up to `rows` rows, for each tile of 16
-    rows, each group, each plane, each step a block of step x 16 bytes. units, sums: a float32 a group and row, 16 rows
-    together.
+    step: bytes of a group that one tile takes; steps: tiles of a group. planes: x of up to `rows` rows, for each
+    tile of 16 rows, each group, each plane, each step a block of step x 16 bytes. units, sums: a float32 a group
+    and row, 16 rows together.
     """
 
     def __init__(self, k: Emitter, o: Operands) -> None:
@@ -86,7 +103,9 @@ def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -
         block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES) + lane * 4)
         subplane_bytes = o.g.group // o.g.subplanes
         for unit in range(0, o.g.group, LANES * o.g.subplanes):
-            vectors = [k.load(t.fixed, group * o.g.group + unit + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)]
+            vectors = [
+                k.load(t.fixed, group * o.g.group + unit + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)
+            ]
             for s, values in enumerate(deinterleave(vectors)):
                 first = s * subplane_bytes + unit // o.g.subplanes  # place in the group's order of bytes
                 for plane, digit in enumerate(digits(k, o.g, values)):
@@ -152,8 +171,10 @@ def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, t
         column = k.minimum(first + lane, o.columns - 1) * o.groups + group
         scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
         bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
-        high, middle, low = (k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES).convert(FLOAT)
-                             for plane in range(_PLANES))
+        high, middle, low = (
+            k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES).convert(FLOAT)
+            for plane in range(_PLANES)
+        )
         whole = k.fma(high, 65536.0, k.fma(middle, 256.0, low))
         total = k.load(t.totals, lane * LANES, F32, LANES)
         total = k.fma(scale, whole * unit, k.fma(bias, row_sum, total))
@@ -207,4 +228,3 @@ def pass_rows(rows: int, depth: int) -> int:
     """Rows that a share prepares at once, a multiple of 16."""
     fit = SCRATCH_BYTES // (_PLANES * depth) // _TILE * _TILE
     return max(_TILE, min(fit, 64, -(-rows // _TILE) * _TILE))
-

@@ -1,9 +1,10 @@
 """Reductions over neighbouring axes of a contiguous array, and argmax.
 
-The array is seen as (outer, count, inner). With inner = 1 a row is reduced by four vectors of lanes in blocks of 4096
-elements; block totals of floats are added in float64. With inner > 1 each lane reduces a column of its own, in blocks of 64
-rows whose totals are added in float64. Neither order depends on the number of shares.
+The array is seen as (outer, count, inner). With inner = 1 a row is reduced by four vectors of lanes in blocks of
+4096 elements; block totals of floats are added in float64. With inner > 1 each lane reduces a column of its own,
+in blocks of 64 rows whose totals are added in float64. Neither order depends on the number of shares.
 """
+
 from __future__ import annotations
 
 import math
@@ -13,7 +14,16 @@ from outlive.backends.cpu.abi import Selection
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.elementwise import maximum, minimum
 from outlive.backends.cpu.kernels.emit import (
-    BOOL, DOUBLE, FLOAT, I32, LANES, STORAGES, Emitter, Storage, Value, vector,
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    I32,
+    LANES,
+    STORAGES,
+    Emitter,
+    Storage,
+    Value,
+    vector,
 )
 
 _BLOCK = 4096
@@ -110,8 +120,10 @@ def _write_rows(k: Emitter, op: str, storage: Storage) -> None:
     fold = _Fold(k, op, storage)
     low, high = k.share(outer)
     with k.loop(low, high) as row:
+
         def load(i: Value, mask: Value | None) -> Value:
             return k.load(source, row * count + i, storage, LANES, mask)
+
         if fold.wide:
             total = row_sum(k, count, load)
         else:
@@ -132,7 +144,9 @@ def _write_columns(k: Emitter, op: str, storage: Storage) -> None:
         with k.loop(0, count, _COLUMN_BLOCK) as first:
             part = k.variable(fold.neutral)
             with k.loop(first, k.minimum(first + _COLUMN_BLOCK, count)) as i:
-                part.set(fold.combine(part.get(), k.load(source, (row * count + i) * inner + column, storage, LANES, mask)))
+                part.set(
+                    fold.combine(part.get(), k.load(source, (row * count + i) * inner + column, storage, LANES, mask))
+                )
             if fold.wide:
                 total.set(total.get() + part.get().convert(DOUBLE))
             else:
@@ -183,7 +197,7 @@ def _split(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, i
     axes = tuple(range(rank)) if axes is None else tuple(sorted(a % rank for a in axes))
     if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
         return None
-    return math.prod(shape[:axes[0]]), math.prod(shape[axes[0]:axes[-1] + 1]), math.prod(shape[axes[-1] + 1:])
+    return math.prod(shape[: axes[0]]), math.prod(shape[axes[0] : axes[-1] + 1]), math.prod(shape[axes[-1] + 1 :])
 
 
 def _reduction(op: str) -> Callable[[list, list, object], Selection | None]:
@@ -201,6 +215,7 @@ def _reduction(op: str) -> Callable[[list, list, object], Selection | None]:
         kernel = library.compiled(f"{op}_{form}_{storage.name}", lambda k: write(k, op, storage), f"{op}_{form}")
         shares = min(x.size // _PART_ELEMENTS, outer if inner == 1 else outer * (-(-inner // LANES)))
         return kernel, shares, (outer, count) if inner == 1 else (outer, count, inner)
+
     return select
 
 
@@ -215,8 +230,11 @@ def _arg_reduction(op: str) -> Callable[[list, list, object], Selection | None]:
         outer, count, inner = split
         if inner != 1 or count == 0 or count >= 1 << 31:
             return None
-        kernel = library.compiled(f"{op}_{storage.name}_{index.name}", lambda k: _write_argmax(k, op, storage, index), op)
+        kernel = library.compiled(
+            f"{op}_{storage.name}_{index.name}", lambda k: _write_argmax(k, op, storage, index), op
+        )
         return kernel, min(x.size // _PART_ELEMENTS, outer), (outer, count)
+
     return select
 
 

@@ -1,8 +1,10 @@
 """Rotary position embedding: pairs of the first `dims` elements of a row turn by position * scale * base^(-2i / dims).
 
-Pairs are (i, i + dims / 2), or (2i, 2i + 1) in the traditional form. Angles are computed in float64, their sines and cosines
-in float32. x is (..., batch, heads, positions, width) with any strides but neighbouring elements of a row.
+Pairs are (i, i + dims / 2), or (2i, 2i + 1) in the traditional form. Angles are computed in float64, their sines
+and cosines in float32. x is (..., batch, heads, positions, width) with any strides but neighbouring elements of a
+row.
 """
+
 from __future__ import annotations
 
 import math as host_math
@@ -32,8 +34,17 @@ def _turn(k: Emitter, a: Value, b: Value, sine: Value, cosine: Value) -> tuple[V
     return k.fma(a, cosine, -(b * sine)), k.fma(a, sine, b * cosine)
 
 
-def _write_row(k: Emitter, storage: Storage, traditional: bool, source: Value, target: Value, half: Value, width: Value,
-               sines: Value, cosines: Value) -> None:
+def _write_row(
+    k: Emitter,
+    storage: Storage,
+    traditional: bool,
+    source: Value,
+    target: Value,
+    half: Value,
+    width: Value,
+    sines: Value,
+    cosines: Value,
+) -> None:
     evens, odds = list(range(0, 2 * LANES, 2)), list(range(1, 2 * LANES, 2))
     woven = [n // 2 + LANES * (n % 2) for n in range(2 * LANES)]
     with k.loop(0, half, LANES) as i:
@@ -45,8 +56,9 @@ def _write_row(k: Emitter, storage: Storage, traditional: bool, source: Value, t
             a, b = _turn(k, both.shuffle(evens), both.shuffle(odds), sine, cosine)
             k.store(target, i * 2, a.shuffle(woven, b), storage, pairs)
         else:
-            a, b = _turn(k, k.load(source, i, storage, LANES, mask), k.load(source, half + i, storage, LANES, mask),
-                         sine, cosine)
+            a, b = _turn(
+                k, k.load(source, i, storage, LANES, mask), k.load(source, half + i, storage, LANES, mask), sine, cosine
+            )
             k.store(target, i, a, storage, mask)
             k.store(target, half + i, b, storage, mask)
     with k.loop(half * 2, width, LANES) as i:
@@ -80,7 +92,7 @@ def _write_rope(k: Emitter, storage: Storage, traditional: bool, with_freqs: boo
             _write_row(k, storage, traditional, row, out, half, width, sines, cosines)
 
 
-def _three(layout) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:  # noqa: ANN001
+def _three(layout) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
     """Sizes and strides of (batch, heads, positions): four dimensions as they are, three as (batch, 1, positions)."""
     shape, strides = layout.shape, layout.strides
     if len(shape) == 4:
@@ -100,16 +112,29 @@ def _select_rope(reads: list, writes: list, params: object) -> Selection | None:
     if source is None or x.strides[-1] != 1 or out.strides[-1] != 1 or params.dims % 2 or params.dims > x.shape[-1]:
         return None
     (batch, heads, length), width, half = source[0], x.shape[-1], params.dims // 2
-    if offset.size not in (1, batch) or (freqs is not None and (freqs.dtype.name != "float32" or freqs.shape != (half,))):
+    if offset.size not in (1, batch) or (
+        freqs is not None and (freqs.dtype.name != "float32" or freqs.shape != (half,))
+    ):
         return None
     log_base = 0.0 if params.base is None else host_math.log(params.base)
     stride = (offset.strides[0] if offset.shape else 0) if offset.size > 1 else 0
-    words = (batch, heads, length, width, half, stride, *source[1], *target[1], float_word(log_base),
-             float_word(params.scale))
+    words = (
+        batch,
+        heads,
+        length,
+        width,
+        half,
+        stride,
+        *source[1],
+        *target[1],
+        float_word(log_base),
+        float_word(params.scale),
+    )
     form = "traditional" if params.traditional else "halves"
     name = "_".join(("rope", form, storage.name, offset_type.name, "freqs" if freqs is not None else "base"))
     kernel = library.compiled(
-        name, lambda k: _write_rope(k, storage, params.traditional, freqs is not None, offset_type), "rope")
+        name, lambda k: _write_rope(k, storage, params.traditional, freqs is not None, offset_type), "rope"
+    )
     return kernel, min(batch * length, x.size // _PART_ELEMENTS), words
 
 
