@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from outlive.runtime.builtin import Workspaced
+
 if TYPE_CHECKING:
     from outlive.backends.cuda.queue import Queue
     from outlive.runtime.command_buffer import Record
@@ -36,6 +38,34 @@ class NativeLaunch:
         """Launch this kernel alone; raises DriverError."""
         _, _, reads, writes, _ = record
         launch_words(queue, [*self.head, *[o.pointer for o in reads], *[o.pointer for o in writes], *self.static])
+
+
+Step = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""One kernel of several: words before the pointers, which operands' pointers, words after them."""
+
+
+def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple[int, ...], static: tuple[int, ...]) -> Step:
+    """A step over `operands`, counted through reads, writes and the workspace."""
+    return (function, *grid, binary.threads, binary.shared, len(operands) + len(static)), operands, static
+
+
+class Steps(Workspaced):
+    """Several kernels one after another, with scratch memory between them."""
+
+    __slots__ = ("steps",)
+    blocks = False
+
+    def __init__(self, workspace: int, steps: list[Step]) -> None:
+        self.workspace = workspace
+        self.steps = steps
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Launch the steps; raises DriverError."""
+        pointers = [o.pointer for o in (*record[2], *record[3])]
+        words: list[int] = []
+        for head, operands, static in self.steps:
+            words += [*head, *[pointers[i] for i in operands], *static]
+        launch_words(queue, words)
 
 
 class NoLaunch:

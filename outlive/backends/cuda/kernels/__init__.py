@@ -14,15 +14,20 @@ class Library:
     """Finds the compiled kernel of a call, and loads each once."""
 
     def __init__(self, device: CudaDevice) -> None:
-        from outlive.backends.cuda.kernels import elementwise
+        from outlive.backends.cuda.kernels import elementwise, quantized, rope, rows
 
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
+        self._routes = {**rows.ROUTES, **rope.ROUTES, **quantized.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 
     def find(self, kernel: Any, reads: Any, writes: Any, aligned: bool) -> tuple[Any, bool] | None:
         """(launch, whether it serves operands of every alignment), or None: the reference kernel serves the call."""
+        route = self._routes.get(kernel.name)
+        if route is not None:
+            launch = route(self, kernel, reads, writes, aligned)
+            return None if launch is None else (launch, False)
         launch = self._elementwise.find(self, kernel, reads, writes)
         return None if launch is None else (launch, True)
 

@@ -118,7 +118,7 @@ class TritonKernel:
         source = ASTSource(
             function,
             dict(self.signature),
-            constexprs=dict(self.constants),
+            constexprs={name: triton_value(value) for name, value in self.constants},
             attrs={(names.index(n),): [["tt.divisibility", 16]] for n in self.divisible},
         )
         options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
@@ -128,6 +128,21 @@ class TritonKernel:
         except Exception as error:
             raise CompileError(f"[{self.name}] Triton refused the kernel for {architecture}: {error}") from error
         return Binary(made.asm["cubin"], made.metadata.name, made.metadata.shared, self.warps * 32)
+
+
+class Kind(str):
+    """An element type among a kernel's constants, by Triton's name; resolved when Triton is loaded."""
+
+    __slots__ = ()
+
+
+def triton_value(value: Any) -> Any:
+    """A constant as Triton takes it."""
+    if type(value) is not Kind:
+        return value
+    import triton.language
+
+    return getattr(triton.language, value)
 
 
 def _module_path(module: str) -> str:
