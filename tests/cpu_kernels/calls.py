@@ -1,4 +1,4 @@
-"""One list of calls over every family of kernels, with sizes that end inside a vector: guards, shares and poison go over it."""
+"""Calls of every family of kernels, with sizes that end inside a vector: guards, shares and poison go over them."""
 
 from __future__ import annotations
 

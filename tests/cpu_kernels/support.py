@@ -115,5 +115,5 @@ def quantized(rng: np.random.Generator, rows: int, depth: int, width: int, group
     biases = (-float64(scales) * 2 ** (width - 1) * (0.9 + 0.2 * rng.random(scales.shape))).astype(dtype)
     value = q * np.repeat(float64(scales), group, 1) + np.repeat(float64(biases), group, 1)
     return Quantized(
-        pack(q, width), scales, biases, value, dict(transpose=True, bits=width, group_size=group, mode="affine")
+        pack(q, width), scales, biases, value, {"transpose": True, "bits": width, "group_size": group, "mode": "affine"}
     )

@@ -28,8 +28,8 @@ run_words([kernel.address, 2, 0, source.ctypes.data, target.ctypes.data])
 """
 
 
-def child(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OUTLIVE_DOOMED": "kernel that reads past its operand"}
+def child(*command: str, doomed: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **({"OUTLIVE_DOOMED": doomed} if doomed else {})}
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -42,7 +42,7 @@ def test_no_kernel_reaches_past_an_operand(side):
 
 
 def test_the_guard_catches_one_element_too_many():
-    assert child("-c", OVERREADING).returncode == -signal.SIGSEGV
+    assert child("-c", OVERREADING, doomed="guarded-kernel").returncode == -signal.SIGSEGV
 
 
 def test_bits_do_not_depend_on_the_number_of_shares_or_on_poison():

@@ -38,7 +38,7 @@ _WIDTHS = tuple(range(16, 257, 16))
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel is compiled for. mask: 'none', 'causal' (aligned to the last key), or the storage name of a mask."""
+    """What a kernel is compiled for. mask: 'none', 'causal' (aligned to the last key), or a mask's storage name."""
 
     storage: Storage
     width: int
