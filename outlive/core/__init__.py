@@ -64,7 +64,7 @@ __version__ = "0.32.4"
 calibrate(runtime)
 
 for _family in (
-    "elementwise", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "einsum", "conv", "quantize",
+    "elementwise", "unary", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "einsum", "conv", "quantize", "quantized_matmul", "gather_matmul",
 ):  # fmt: skip
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")

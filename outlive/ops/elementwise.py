@@ -1,81 +1,380 @@
-"""Elementwise ops of one, two or three operands."""
+"""Elementwise arithmetic, comparisons and logic of two operands, and `where`, `clip` and their like.
+
+Each op is one entry: name, reference kernel, derivatives. Functions of one operand stand in `unary.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from outlive.graph.array import _new, array
-from outlive.graph.node import Node
-from outlive.graph.primitive import Primitive
-from outlive.graph.tracing import trace_of
-from outlive.ops.common import (
-    as_stream,
-    broadcast_layout,
-    broadcast_shapes,
-    current_stream,
-    layout,
-    operands,
-    promote,
-    user_origin,
-)
+from outlive.graph.array import array
+from outlive.graph.dtypes import DtypeCategory
+from outlive.ops.broadcast import Elementwise, Rule, binary
+from outlive.ops.common import Dtype, as_array, dtypes, operands, promote
 
 
-class Elementwise(Primitive):
-    """Base: operands of one type broadcast to the output's shape."""
 
-    __slots__ = ()
-    pairs = True
+def _op(
+    name: str, compute: Callable[[Any, Any, Any, Any], None], *derivatives: Rule | None, result: Dtype | None = None
+) -> Elementwise:
+    """A primitive from its entry; `compute(xp, a, b, out)` writes the result."""
 
-    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        shape = layout.shape
-        seen = inputs
-        for i in inputs:
-            if i.layout.shape is not shape:
-                seen = tuple([encoder.reshaped(i, broadcast_layout(i.layout, shape)) for i in inputs])
-                break
-        out = encoder.output(layout)
-        encoder.dispatch(self, seen, (out,))
-        if len(inputs) == 2:
-            encoder.learn_pair(self, inputs, out)
-        return out
+    def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
+        compute(xp, *reads, writes[0])
 
-
-def binary(primitive: Primitive, a: Any, b: Any, stream: Any = None, result: Any = None) -> array:
-    """Apply an elementwise primitive to two operands after promotion and broadcasting; `result` is the output's type if it is its own."""
-    if type(a) is not array or type(b) is not array:
-        a, b = operands(primitive.name, a, b)
-    x, y = a._node, b._node
-    out = x.layout
-    if out is not y.layout:
-        other = y.layout
-        if out.dtype is not other.dtype:
-            common = promote(out.dtype, other.dtype)
-            a, b = a.astype(common), b.astype(common)
-            x, y = a._node, b._node
-            out, other = x.layout, y.layout
-        if other.ndim or not out.ndim:
-            out = layout(broadcast_shapes(primitive.name, out.shape, other.shape), out.dtype)
-    if result is not None:
-        out = layout(out.shape, result)
-    made = _new(array)
-    node = made._node = Node(
-        primitive, (x, y), out, current_stream() if stream is None else as_stream(stream), user_origin(1)
-    )
-    if x.traced or y.traced:
-        node.traced = trace_of(node.inputs)
+    body = {
+        "__slots__": (), "name": name, "reference": reference, "result": result,
+        "derivatives": derivatives or (None, None) if result else derivatives,
+    }  # fmt: skip
+    made = type(name.title().replace("_", ""), (Elementwise,), body).make()
+    assert isinstance(made, Elementwise)
     return made
 
 
-class Add(Elementwise):
-    __slots__ = ()
-    name = "add"
-
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        xp.add(reads[0], reads[1], out=writes[0])
+def _ufunc(name: str) -> Callable[[Any, Any, Any, Any], None]:
+    return lambda xp, a, b, out: getattr(xp, name)(a, b, out=out)
 
 
-_ADD = Add.make()
+def _choose(condition: array, ct: array) -> array:
+    return where(condition, ct, 0)
+
+
+def _power(xp: Any, a: Any, b: Any, out: Any) -> None:
+    if a.dtype.kind in "iu":
+        # the exponent's own power by squaring, wrapping; negative exponents give what an integer can hold of the inverse
+        out[...] = xp.where(b < 0, xp.where(a == 1, 1, xp.where(a == -1, 1 - 2 * (b & 1), 0)), 0).astype(a.dtype)
+        positive = b >= 0
+        base, exponent, total = a.copy() + 0 * b, xp.where(positive, b, 0) + 0 * a, xp.ones(out.shape, out.dtype)
+        while exponent.any():
+            total = xp.where(exponent & 1, total * base, total)
+            base, exponent = base * base, exponent >> 1
+        out[...] = xp.where(positive, total, out)
+    else:
+        xp.power(a, b, out=out)
+
+
+def _remainder(xp: Any, a: Any, b: Any, out: Any) -> None:
+    if a.dtype.kind == "c":
+        out[...] = a - xp.floor((a / b).real) * b
+    else:
+        xp.remainder(a, b, out=out)
+
+
+def _floor_divide(xp: Any, a: Any, b: Any, out: Any) -> None:
+    if a.dtype.kind in "iu":  # integers round toward zero here, unlike NumPy's
+        zero = b == 0
+        quotient = xp.abs(a) // xp.where(zero, 1, xp.abs(b)) if a.dtype.kind == "i" else a // xp.where(zero, 1, b)
+        sign = xp.where((a < 0) != (b < 0), -1, 1).astype(a.dtype) if a.dtype.kind == "i" else 1
+        out[...] = xp.where(zero, 0, quotient * sign)
+    else:
+        xp.floor(a / b, out=out)
+
+
+def _logaddexp(xp: Any, a: Any, b: Any, out: Any) -> None:
+    if a.dtype.kind == "c":
+        big = xp.where(a.real >= b.real, a, b)
+        out[...] = big + xp.log1p(xp.exp(xp.where(a.real >= b.real, b, a) - big))
+    else:
+        xp.logaddexp(a, b, out=out)
+
+
+_ADD = _op("add", _ufunc("add"), lambda ct, o, a, b: ct, lambda ct, o, a, b: ct)
+_SUBTRACT = _op("subtract", _ufunc("subtract"), lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct)
+_MULTIPLY = _op("multiply", _ufunc("multiply"), lambda ct, o, a, b: ct * b, lambda ct, o, a, b: ct * a)
+_DIVIDE = _op("divide", _ufunc("true_divide"), lambda ct, o, a, b: ct / b, lambda ct, o, a, b: -(ct * o) / b)
+_POWER = _op(
+    "power", _power, lambda ct, o, a, b: ct * b * power(a, b - 1),
+    lambda ct, o, a, b: where(equal(a, 0), where(greater(b, 0), 0, ct * o), ct * o * _log(where(equal(a, 0), 1, a))),
+)  # fmt: skip
+_REMAINDER = _op("remainder", _remainder, lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct * floor_divide(a, b))
+_FLOOR_DIVIDE = _op("floor_divide", _floor_divide, None, None)
+_MAXIMUM = _op(
+    "maximum", _ufunc("maximum"), lambda ct, o, a, b: _choose(greater(a, b), ct), lambda ct, o, a, b: _choose(less_equal(a, b), ct)
+)
+_MINIMUM = _op(
+    "minimum", _ufunc("minimum"), lambda ct, o, a, b: _choose(less(a, b), ct), lambda ct, o, a, b: _choose(greater_equal(a, b), ct)
+)
+_LOGADDEXP = _op(
+    "logaddexp", _logaddexp, lambda ct, o, a, b: ct * _sigmoid(a - b), lambda ct, o, a, b: ct * _sigmoid(b - a)
+)
+_ARCTAN2 = _op(
+    "arctan2", _ufunc("arctan2"), lambda ct, o, a, b: ct * b / (a * a + b * b), lambda ct, o, a, b: -ct * a / (a * a + b * b)
+)
+_EQUAL = _op("equal", _ufunc("equal"), result=dtypes.bool_)
+_NOT_EQUAL = _op("not_equal", _ufunc("not_equal"), result=dtypes.bool_)
+_LESS = _op("less", _ufunc("less"), result=dtypes.bool_)
+_LESS_EQUAL = _op("less_equal", _ufunc("less_equal"), result=dtypes.bool_)
+_GREATER = _op("greater", _ufunc("greater"), result=dtypes.bool_)
+_GREATER_EQUAL = _op("greater_equal", _ufunc("greater_equal"), result=dtypes.bool_)
+_LOGICAL_AND = _op("logical_and", _ufunc("logical_and"), result=dtypes.bool_)
+_LOGICAL_OR = _op("logical_or", _ufunc("logical_or"), result=dtypes.bool_)
+_BITWISE_AND = _op("bitwise_and", _ufunc("bitwise_and"), None, None)
+_BITWISE_OR = _op("bitwise_or", _ufunc("bitwise_or"), None, None)
+_BITWISE_XOR = _op("bitwise_xor", _ufunc("bitwise_xor"), None, None)
+_LEFT_SHIFT = _op("left_shift", _ufunc("left_shift"), None, None)
+_RIGHT_SHIFT = _op("right_shift", _ufunc("right_shift"), None, None)
+
+
+def _log(a: array) -> array:
+    from outlive.ops.unary import log
+
+    return log(a)
+
+
+def _sigmoid(a: array) -> array:
+    from outlive.ops.unary import sigmoid
+
+    return sigmoid(a)
 
 
 def add(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Sum of two arrays, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
     return binary(_ADD, a, b, stream)
+
+
+def subtract(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Difference a - b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_SUBTRACT, a, b, stream)
+
+
+def multiply(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Product of two arrays, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_MULTIPLY, a, b, stream)
+
+
+def maximum(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """The larger of two elements; NaN where either is NaN.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_MAXIMUM, a, b, stream)
+
+
+def minimum(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """The smaller of two elements; NaN where either is NaN.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_MINIMUM, a, b, stream)
+
+
+def remainder(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Remainder of a / b with the sign of b, as Python's %.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_REMAINDER, a, b, stream)
+
+
+def power(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """a to the power b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_POWER, a, b, stream)
+
+
+def equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a == b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_EQUAL, a, b, stream, dtypes.bool_)
+
+
+def not_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a != b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_NOT_EQUAL, a, b, stream, dtypes.bool_)
+
+
+def less(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a < b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_LESS, a, b, stream, dtypes.bool_)
+
+
+def less_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a <= b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_LESS_EQUAL, a, b, stream, dtypes.bool_)
+
+
+def greater(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a > b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_GREATER, a, b, stream, dtypes.bool_)
+
+
+def greater_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether a >= b, element by element.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_GREATER_EQUAL, a, b, stream, dtypes.bool_)
+
+
+def _inexact(op: str, a: Any, b: Any) -> tuple[array, array]:
+    """Both operands in their common type, float32 where that is an integer."""
+    a, b = operands(op, a, b)
+    common = promote(a.dtype, b.dtype)
+    common = common if common.inexact else dtypes.float32
+    return a.astype(common), b.astype(common)
+
+
+def divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Quotient a / b, element by element; integers are divided as float32.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_DIVIDE, *_inexact("divide", a, b), stream)
+
+
+def floor_divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Quotient rounded to a whole number: down for floats, toward zero for integers (0 where an integer divisor is 0).
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast.
+    """
+    return binary(_FLOOR_DIVIDE, a, b, stream)
+
+
+def divmod(a: Any, b: Any, /, *, stream: Any = None) -> tuple[array, array]:
+    """`(floor_divide(a, b), remainder(a, b))`."""
+    return floor_divide(a, b, stream=stream), remainder(a, b, stream=stream)
+
+
+def logaddexp(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """log(exp(a) + exp(b)) without overflow. Integers are taken as float32; shapes broadcast or ValueError is raised."""
+    return binary(_LOGADDEXP, *_inexact("logaddexp", a, b), stream)
+
+
+def arctan2(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """The angle in radians of the point (b, a), in [-pi, pi]. Integers are taken as float32; shapes broadcast or ValueError is raised."""
+    return binary(_ARCTAN2, *_inexact("arctan2", a, b), stream)
+
+
+def logical_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether both elements are nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    a, b = operands("logical_and", a, b)
+    return binary(_LOGICAL_AND, a.astype(dtypes.bool_), b.astype(dtypes.bool_), stream, dtypes.bool_)
+
+
+def logical_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether either element is nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    a, b = operands("logical_or", a, b)
+    return binary(_LOGICAL_OR, a.astype(dtypes.bool_), b.astype(dtypes.bool_), stream, dtypes.bool_)
+
+
+def _bitwise(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
+    a, b = operands(primitive.name, a, b)
+    common = promote(a.dtype, b.dtype)
+    if common.inexact or common.category is DtypeCategory.generic and primitive in (_LEFT_SHIFT, _RIGHT_SHIFT):
+        raise ValueError(f"[{primitive.name}] Bits are those of integers and booleans; got {a.dtype.name} and {b.dtype.name}.")
+    return binary(primitive, a, b, stream)
+
+
+def bitwise_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Bits set in both elements. Integers or booleans; ValueError otherwise."""
+    return _bitwise(_BITWISE_AND, a, b, stream)
+
+
+def bitwise_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Bits set in either element. Integers or booleans; ValueError otherwise."""
+    return _bitwise(_BITWISE_OR, a, b, stream)
+
+
+def bitwise_xor(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Bits set in exactly one element. Integers or booleans; ValueError otherwise."""
+    return _bitwise(_BITWISE_XOR, a, b, stream)
+
+
+def left_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Bits of a moved up by b places. Integers; ValueError otherwise."""
+    return _bitwise(_LEFT_SHIFT, a, b, stream)
+
+
+def right_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Bits of a moved down by b places, keeping the sign. Integers; ValueError otherwise."""
+    return _bitwise(_RIGHT_SHIFT, a, b, stream)
+
+
+class Select(Elementwise):
+    """Chooses between two operands by a third, of type bool."""
+
+    __slots__ = ()
+    name = "select"
+    pairs = False
+    derivatives = (
+        None, lambda ct, o, c, x, y: where(c, ct, 0), lambda ct, o, c, x, y: where(c, 0, ct),
+    )  # fmt: skip
+
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        condition, x, y = reads
+        writes[0][...] = xp.where(condition, x, y)
+
+
+_SELECT = Select.make()
+
+
+def where(condition: Any, x: Any, y: Any, /, *, stream: Any = None) -> array:
+    """Elements of `x` where `condition` is nonzero, of `y` elsewhere; in their promoted type.
+
+    The three shapes broadcast together; ValueError otherwise.
+    """
+    x, y = operands("where", x, y)
+    common = promote(x.dtype, y.dtype)
+    condition = as_array(condition).astype(dtypes.bool_)
+    return _SELECT.apply(condition, x.astype(common), y.astype(common), stream=stream)
+
+
+def clip(a: Any, /, a_min: Any = None, a_max: Any = None, *, stream: Any = None) -> array:
+    """Elements of `a` kept between `a_min` and `a_max` (numbers or arrays, either may be None).
+
+    Raises ValueError when both are None or the shapes do not broadcast.
+    """
+    if a_min is None and a_max is None:
+        raise ValueError("[clip] Give at least one of a_min and a_max.")
+    out = as_array(a)
+    if a_min is not None:
+        out = maximum(out, a_min, stream=stream)
+    if a_max is not None:
+        out = minimum(out, a_max, stream=stream)
+    return out
+
+
+def isclose(
+    a: Any, b: Any, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
+) -> array:
+    """Whether |a - b| <= atol + rtol |b|, element by element; infinities are close to themselves, NaN to NaN with `equal_nan`."""
+    from outlive.ops.unary import abs, isinf, isnan
+
+    a, b = _inexact("isclose", a, b)
+    near = less_equal(abs(subtract(a, b, stream=stream)), add(multiply(abs(b), rtol), atol), stream=stream)
+    infinite = logical_or(isinf(a), isinf(b))
+    out = where(infinite, equal(a, b), near, stream=stream)
+    return logical_or(out, logical_and(isnan(a), isnan(b)), stream=stream) if equal_nan else out
+
+
+__all__ = [
+    "add", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "clip", "divide", "divmod", "equal", "floor_divide", "greater",
+    "greater_equal", "isclose", "left_shift", "less", "less_equal", "logaddexp", "logical_and", "logical_or", "maximum", "minimum",
+    "multiply", "not_equal", "power", "remainder", "right_shift", "subtract", "where",
+]  # fmt: skip

@@ -1,0 +1,346 @@
+"""Elementwise functions of one operand, and changes of type. Each function is one entry of a table."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from outlive.graph.array import apply, array
+from outlive.graph.primitive import Primitive
+from outlive.ops.broadcast import Elementwise, Rule
+from outlive.ops.common import Dtype, as_array, dtypes, layout
+from outlive.ops.elementwise import where
+
+Compute = Callable[[Any, Any, Any], None]
+
+INEXACT, ANY, BOOLEAN = "inexact", "any", "boolean"
+"""What integers become: float32, themselves, or (for tests of values) whatever they are, with a bool result."""
+
+
+def _function(name: str, doc: str, compute: Compute, derivative: Rule | None, types: str = INEXACT) -> Callable[..., array]:
+    """The public function of an entry; `compute(xp, x, out)` writes the result, `derivative(cotangent, out, x)` is its rule."""
+
+    def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
+        compute(xp, reads[0], writes[0])
+
+    body = {
+        "__slots__": (), "name": name, "pairs": False, "reference": reference, "derivatives": (derivative,),
+        "result": dtypes.bool_ if types == BOOLEAN else None,
+    }  # fmt: skip
+    primitive = type(name.title().replace("_", ""), (Elementwise,), body).make()
+
+    def function(a: Any, /, *, stream: Any = None) -> array:
+        a = as_array(a)
+        kind = a.dtype
+        if types == INEXACT and not kind.inexact:
+            a = astype(a, dtypes.float32, stream=stream)
+            kind = a.dtype
+        return apply(primitive, (a,), layout(a.shape, primitive.output_type([kind])), stream)
+
+    returns = {INEXACT: "Integers are taken as float32.", ANY: "The type stays.", BOOLEAN: "The result is of type bool."}[types]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {returns}\n    "
+    return function
+
+
+def _ufunc(name: str) -> Compute:
+    return lambda xp, x, out: getattr(xp, name)(x, out=out)
+
+
+def _set(compute: Callable[[Any, Any], Any]) -> Compute:
+    def write(xp: Any, x: Any, out: Any) -> None:
+        out[...] = compute(xp, x)
+
+    return write
+
+
+@functools.cache
+def _erf_of(xp_name: str) -> tuple[Any, Any]:
+    if xp_name == "cupy":
+        from cupyx.scipy import special
+    else:
+        from scipy import special
+    return special.erf, special.erfinv
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    tail = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1 / (1 + tail), tail / (1 + tail))
+
+
+def _sign(xp: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        size = xp.abs(x)
+        return xp.where(size == 0, 0, x / xp.where(size == 0, 1, size))
+    return xp.sign(x)
+
+
+def _reciprocal_root(xp: Any, x: Any) -> Any:
+    return 1 / xp.sqrt(x)
+
+
+def _real_only(test: str) -> Callable[[Any, Any], Any]:
+    def compute(xp: Any, x: Any) -> Any:
+        return getattr(xp, test)(x.real) if x.dtype.kind == "f" else xp.zeros(x.shape, bool)
+
+    return compute
+
+
+def _any_part(test: str) -> Callable[[Any, Any], Any]:
+    return lambda xp, x: getattr(xp, test)(x) if x.dtype.kind in "fc" else xp.full(x.shape, test == "isfinite")
+
+
+abs = _function("abs", "Absolute value; the modulus of complex numbers.", _ufunc("abs"), lambda ct, o, x: ct * sign(x), ANY)
+negative = _function("negative", "-a, element by element.", _ufunc("negative"), lambda ct, o, x: -ct, ANY)
+sign = _function("sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY)
+square = _function("square", "a * a, element by element.", _ufunc("square"), lambda ct, o, x: ct * (2 * x), ANY)
+floor = _function("floor", "The largest whole number not above each element.", _ufunc("floor"), None)
+ceil = _function("ceil", "The smallest whole number not below each element.", _ufunc("ceil"), None)
+reciprocal = _function("reciprocal", "1 / a, element by element.", _set(lambda xp, x: 1 / x), lambda ct, o, x: -ct * o * o)
+sqrt = _function("sqrt", "Square root; NaN below zero.", _ufunc("sqrt"), lambda ct, o, x: ct / (2 * o))
+rsqrt = _function("rsqrt", "1 / sqrt(a).", _set(_reciprocal_root), lambda ct, o, x: ct * o * o * o * -0.5)
+exp = _function("exp", "e to the power a.", _ufunc("exp"), lambda ct, o, x: ct * o)
+expm1 = _function("expm1", "exp(a) - 1, exact near zero.", _ufunc("expm1"), lambda ct, o, x: ct * (o + 1))
+log = _function("log", "Natural logarithm; NaN below zero, -inf at zero.", _ufunc("log"), lambda ct, o, x: ct / x)
+log2 = _function("log2", "Logarithm to base 2.", _ufunc("log2"), lambda ct, o, x: ct / (x * math.log(2)))
+log10 = _function("log10", "Logarithm to base 10.", _ufunc("log10"), lambda ct, o, x: ct / (x * math.log(10)))
+log1p = _function("log1p", "log(1 + a), exact near zero.", _ufunc("log1p"), lambda ct, o, x: ct / (1 + x))
+sin = _function("sin", "Sine of radians.", _ufunc("sin"), lambda ct, o, x: ct * cos(x))
+cos = _function("cos", "Cosine of radians.", _ufunc("cos"), lambda ct, o, x: -ct * sin(x))
+tan = _function("tan", "Tangent of radians.", _ufunc("tan"), lambda ct, o, x: ct * (1 + o * o))
+arcsin = _function("arcsin", "Inverse sine, in radians.", _ufunc("arcsin"), lambda ct, o, x: ct * rsqrt(1 - x * x))
+arccos = _function("arccos", "Inverse cosine, in radians.", _ufunc("arccos"), lambda ct, o, x: -ct * rsqrt(1 - x * x))
+arctan = _function("arctan", "Inverse tangent, in radians.", _ufunc("arctan"), lambda ct, o, x: ct / (1 + x * x))
+sinh = _function("sinh", "Hyperbolic sine.", _ufunc("sinh"), lambda ct, o, x: ct * cosh(x))
+cosh = _function("cosh", "Hyperbolic cosine.", _ufunc("cosh"), lambda ct, o, x: ct * sinh(x))
+tanh = _function("tanh", "Hyperbolic tangent.", _ufunc("tanh"), lambda ct, o, x: ct * (1 - o * o))
+arcsinh = _function("arcsinh", "Inverse hyperbolic sine.", _ufunc("arcsinh"), lambda ct, o, x: ct * rsqrt(x * x + 1))
+arccosh = _function("arccosh", "Inverse hyperbolic cosine.", _ufunc("arccosh"), lambda ct, o, x: ct * rsqrt(x * x - 1))
+arctanh = _function("arctanh", "Inverse hyperbolic tangent.", _ufunc("arctanh"), lambda ct, o, x: ct / (1 - x * x))
+sigmoid = _function("sigmoid", "1 / (1 + exp(-a)) without overflow.", _set(_sigmoid), lambda ct, o, x: ct * o * (1 - o))
+erf = _function(
+    "erf", "The error function.", _set(lambda xp, x: _erf_of(xp.__name__)[0](x)),
+    lambda ct, o, x: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
+)  # fmt: skip
+erfinv = _function(
+    "erfinv", "The inverse of the error function, on (-1, 1).", _set(lambda xp, x: _erf_of(xp.__name__)[1](x)),
+    lambda ct, o, x: ct * (math.sqrt(math.pi) / 2) * exp(o * o),
+)  # fmt: skip
+isnan = _function("isnan", "Whether each element is NaN.", _set(_any_part("isnan")), None, BOOLEAN)
+isinf = _function("isinf", "Whether each element is infinite.", _set(_any_part("isinf")), None, BOOLEAN)
+isfinite = _function("isfinite", "Whether each element is neither NaN nor infinite.", _set(_any_part("isfinite")), None, BOOLEAN)
+isposinf = _function("isposinf", "Whether each element is +inf.", _set(_real_only("isposinf")), None, BOOLEAN)
+isneginf = _function("isneginf", "Whether each element is -inf.", _set(_real_only("isneginf")), None, BOOLEAN)
+_logical_not = _function("logical_not", "Whether each element is zero.", _ufunc("logical_not"), None, BOOLEAN)
+_invert = _function("bitwise_invert", "All bits flipped.", _ufunc("invert"), None, ANY)
+_rint = _function("round", "The nearest whole number, halves to even.", _ufunc("rint"), None, ANY)
+_conjugate = _function("conjugate", "The complex conjugate.", _ufunc("conjugate"), lambda ct, o, x: conjugate(ct), ANY)
+
+
+def logical_not(a: Any, /, *, stream: Any = None) -> array:
+    """Whether each element is zero; type bool, shape of `a`."""
+    return _logical_not(as_array(a).astype(dtypes.bool_), stream=stream)  # type: ignore[attr-defined]
+
+
+def bitwise_invert(a: Any, /, *, stream: Any = None) -> array:
+    """All bits of integers or booleans flipped; raises ValueError for floats."""
+    a = as_array(a)
+    if a.dtype.inexact:
+        raise ValueError(f"[bitwise_invert] Bits are those of integers and booleans; got {a.dtype.name}.")
+    return _invert(a, stream=stream)
+
+
+def conjugate(a: Any, /, *, stream: Any = None) -> array:
+    """The complex conjugate; real arrays as they are."""
+    a = as_array(a)
+    return _conjugate(a, stream=stream) if a.dtype is dtypes.complex64 else a
+
+
+conj = conjugate
+
+
+def round(a: Any, /, decimals: int = 0, stream: Any = None) -> array:
+    """Elements rounded to `decimals` decimal places, halves to even; negative `decimals` round before the point. The type stays."""
+    a = as_array(a)
+    if not decimals:
+        return _rint(a, stream=stream) if a.dtype.inexact else a
+    kind = a.dtype
+    scale = 10.0**decimals
+    wide = a if kind.inexact else astype(a, dtypes.float32)
+    return astype(_rint(wide * scale, stream=stream) / scale, kind, stream=stream)
+
+
+def degrees(a: Any, /, *, stream: Any = None) -> array:
+    """Radians to degrees; integers are taken as float32."""
+    a = as_array(a)
+    return (a if a.dtype.inexact else astype(a, dtypes.float32)) * (180 / math.pi)
+
+
+def radians(a: Any, /, *, stream: Any = None) -> array:
+    """Degrees to radians; integers are taken as float32."""
+    a = as_array(a)
+    return (a if a.dtype.inexact else astype(a, dtypes.float32)) * (math.pi / 180)
+
+
+def nan_to_num(a: Any, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: Any = None) -> array:
+    """NaN replaced by `nan`, infinities by `posinf` and `neginf` (None: the largest and smallest finite number of the type)."""
+    import numpy as np
+
+    a = as_array(a)
+    if not a.dtype.inexact:
+        return a
+    largest = 3.3895313892515355e38 if a.dtype is dtypes.bfloat16 else float(np.finfo(a.dtype.storage).max)
+    a = where(isnan(a), nan, a)
+    a = where(isposinf(a), largest if posinf is None else posinf, a)
+    return where(isneginf(a), -largest if neginf is None else neginf, a, stream=stream)
+
+
+class AsType(Primitive):
+    """Converts elements; the output's layout says to which type."""
+
+    __slots__ = ("dtype",)
+    name = "astype"
+    donates = False
+    dtype: Dtype
+
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        x, out = reads[0], writes[0]
+        if x.dtype.kind == "c" and out.dtype.kind not in "cb":
+            x = x.real
+        if x.dtype.kind == "f" and out.dtype.kind in "iu":
+            x = x.astype(xp.int64) if out.dtype != xp.uint64 else x
+        out[...] = x.astype(bool) if out.dtype == bool else x
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        return [astype(cotangents[0], primals[0].dtype)]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        return [astype(tangents[0], self.dtype)]
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        return [astype(inputs[0], self.dtype)], [axes[0]]
+
+
+def astype(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
+    """Elements converted to `dtype`: floats to integers toward zero, to bool by being nonzero, complex to real by their real part."""
+    a = as_array(a)
+    if not isinstance(dtype, Dtype):
+        raise TypeError(f"[astype] Expected an element type such as mx.float32; got {type(dtype).__name__}.")
+    if a.dtype is dtype:
+        return a
+    return apply(AsType.make(dtype), (a,), layout(a.shape, dtype), stream)
+
+
+class BitView(Primitive):
+    """The same bytes under another type; the last axis grows or shrinks."""
+
+    __slots__ = ("dtype",)
+    name = "view"
+    moves_bits = True
+    dtype: Dtype
+
+    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
+        if inputs[0].layout.contiguous:
+            return encoder.view_as(0, layout)
+        out = encoder.output(layout, donate=False)
+        encoder.copy(inputs[0], encoder.reshaped(out, inputs[0].layout.dense))
+        return out
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        from outlive.ops.shape import moveaxis
+
+        return [view(moveaxis(inputs[0], axes[0], 0), self.dtype)], [0]
+
+
+def view(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
+    """The bytes of `a` read as `dtype`; the last axis changes by the ratio of the sizes. Raises ValueError where that is not whole."""
+    a = as_array(a)
+    if a.dtype is dtype:
+        return a
+    old, new = a.itemsize, dtype.itemsize
+    if not a.ndim and old != new:
+        raise ValueError(f"[view] A scalar of {a.dtype.name} ({old} bytes) cannot be read as {dtype.name} ({new} bytes).")
+    if a.ndim and a.shape[-1] * old % new:
+        raise ValueError(f"[view] The last axis of {a.dtype.name}{list(a.shape)} does not hold whole elements of {dtype.name}.")
+    shape = (*a.shape[:-1], a.shape[-1] * old // new) if a.ndim else ()
+    return apply(BitView.make(dtype), (a,), layout(shape, dtype), stream)
+
+
+class StopGradient(Primitive):
+    """Its input, for which no derivative is known."""
+
+    __slots__ = ()
+    name = "stop_gradient"
+
+    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
+        return encoder.view_as(0, inputs[0].layout)
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        return [None]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        from outlive.ops.creation import zeros_like
+
+        return [zeros_like(primals[0])]
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        return [stop_gradient(inputs[0])], [axes[0]]
+
+
+def stop_gradient(a: Any, /, *, stream: Any = None) -> array:
+    """`a` itself, as a constant for every derivative."""
+    a = as_array(a)
+    return apply(StopGradient.make(), (a,), a._node.layout, stream)
+
+
+class ComplexPart(Primitive):
+    """The real (0) or imaginary (1) part, as a view of the complex numbers' memory."""
+
+    __slots__ = ("index",)
+    name = "complex_part"
+    index: int
+
+    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
+        out = encoder.output(layout, donate=False)
+        encoder.dispatch(self, inputs, (out,))
+        return out
+
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        writes[0][...] = reads[0].imag if self.index else reads[0].real
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        return [astype(cotangents[0], dtypes.complex64) * (1j if self.index else 1.0)]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        return [imag(tangents[0]) if self.index else real(tangents[0])]
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        return [imag(inputs[0]) if self.index else real(inputs[0])], [axes[0]]
+
+
+def real(a: Any, /, *, stream: Any = None) -> array:
+    """The real part, float32 for complex64; real arrays as they are."""
+    a = as_array(a)
+    if a.dtype is not dtypes.complex64:
+        return a
+    return apply(ComplexPart.make(0), (a,), layout(a.shape, dtypes.float32), stream)
+
+
+def imag(a: Any, /, *, stream: Any = None) -> array:
+    """The imaginary part, float32 for complex64; zeros for real arrays."""
+    from outlive.ops.creation import zeros_like
+
+    a = as_array(a)
+    if a.dtype is not dtypes.complex64:
+        return zeros_like(a)
+    return apply(ComplexPart.make(1), (a,), layout(a.shape, dtypes.float32), stream)
+
+
+__all__ = [
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "astype", "bitwise_invert", "ceil", "conj", "conjugate", "cos",
+    "cosh", "degrees", "erf", "erfinv", "exp", "expm1", "floor", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "log",
+    "log10", "log1p", "log2", "logical_not", "nan_to_num", "negative", "radians", "real", "reciprocal", "round", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "tan", "tanh", "view",
+]  # fmt: skip
