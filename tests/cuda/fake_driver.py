@@ -189,7 +189,7 @@ class FakeLibrary:
         self.served = served
         self.handles: dict[str, int] = {}
 
-    def find(self, kernel: Any, reads: Any, writes: Any, aligned: bool) -> tuple[NativeLaunch, bool] | None:
+    def find(self, kernel: Any, reads: Any, writes: Any) -> NativeLaunch | None:
         if kernel.name not in self.served:
             return None
         layouts = [o.layout for o in (*reads, *writes)]
@@ -200,7 +200,7 @@ class FakeLibrary:
             run_reference(kernel, tuple(seen[:inputs]), tuple(seen[inputs:]))
 
         handle = self.handles[kernel.name] = self.driver.function(call)
-        return NativeLaunch(handle, (1, 1, 1), 1, 0, len(layouts), ()), True
+        return NativeLaunch(handle, (1, 1, 1), 1, 0, len(layouts), ())
 
 
 class _Seen:

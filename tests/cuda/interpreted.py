@@ -20,7 +20,7 @@ from outlive.backends.cuda.driver import DeviceFacts
 from outlive.backends.cuda.kernels import Library
 from outlive.backends.cuda.kernels.build import Binary, TritonKernel, triton_value
 from outlive.backends.cuda.launcher import HEADER_WORDS
-from outlive.backends.cuda.launches import NativeLaunch, Steps
+from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Steps
 from outlive.graph import dtypes
 from outlive.runtime.layout import Layout, layout
 
@@ -54,6 +54,9 @@ class InterpretedLibrary(Library):
 
     def run(self, launch: Any, pointers: list[int]) -> None:
         """Interpret a launch over the pointers of its reads, writes and workspace."""
+        if isinstance(launch, (AlignedLaunch, Steps)) and any(p % 16 for p in pointers):
+            assert launch.twin is not None
+            launch = launch.twin()
         if isinstance(launch, Steps):
             for head, operands, static in launch.steps:
                 self._run(head, [pointers[i] for i in operands], static)
@@ -98,7 +101,6 @@ class Memory:
 
     def __init__(self, seen: Layout, values: np.ndarray | None = None, skew: int = 0) -> None:
         self.layout = seen
-        self.offset = skew
         reach = sum((n - 1) * s for n, s in zip(seen.shape, seen.strides, strict=True) if n > 1) + 1 if seen.size else 0
         self._bytes = np.full(reach * seen.dtype.itemsize + 2 * GUARD_BYTES, POISON, np.uint8)
         start = GUARD_BYTES + -(self._bytes.ctypes.data + GUARD_BYTES) % 512 + skew
@@ -130,10 +132,8 @@ def widened(operand: Memory) -> np.ndarray:
 def call(library: InterpretedLibrary, kernel: Any, reads: list[Memory], shape: tuple[int, ...], dtype: Any) -> Memory:
     """Run the route of `kernel` over operands; its output, after checking that nothing else was written."""
     out = Memory(layout(shape, dtype))
-    aligned = not any(o.offset % 16 for o in reads)
-    found = library.find(kernel, tuple(reads), (out,), aligned)
-    assert found is not None, f"{kernel.name} has no route"
-    launch = found[0]
+    launch = library.find(kernel, tuple(reads), (out,))
+    assert launch is not None, f"{kernel.name} has no route"
     operands = [*reads, out]
     if isinstance(launch, Steps):
         operands.append(Memory(layout((launch.workspace,), dtypes.uint8)))

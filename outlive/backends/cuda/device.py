@@ -57,7 +57,7 @@ class CudaDevice:
         self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.launches: dict[Any, Any] = {}
         self.host_routes: dict[Any, str] = {}
-        self._routes: dict[Any, Any] = {}
+        self._workspaced: dict[Any, Any] = {}
         self._counters: list[int] = []
         self._transfers = driver.create_stream()
         self._library = library
@@ -139,49 +139,41 @@ class CudaDevice:
     # Encoding
 
     def select(self, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
-        """What runs a call: a compiled kernel, a library, or the reference kernel.
+        """What runs a call: a compiled kernel, a library, or the reference kernel. None for a group that no kernel fuses.
 
-        `launches` holds what serves any alignment, by layouts alone (the encoder reads it too); `_routes` the rest.
+        `launches` holds what needs no scratch memory, by layouts (the encoder reads it too); `_workspaced` the rest.
         """
         if len(reads) == 2 and len(writes) == 1:
             key: Any = (kernel, reads[0].layout, reads[1].layout, writes[0].layout)
         else:
             key = (kernel, *[o.layout for o in reads], *[o.layout for o in writes], len(reads))
         found = self.launches.get(key)
-        if found is not None:
-            return found
-        alignment = 0
-        for o in reads:
-            alignment |= o.offset
-        for o in writes:
-            alignment |= o.offset
-        aligned = (key, alignment & 15)
-        found = self._routes.get(aligned)
-        return self._first_select(key, aligned, kernel, reads, writes) if found is None else found
+        if found is None:
+            found = self._workspaced.get(key)
+        return self._first_select(key, kernel, reads, writes) if found is None else found
 
-    def _first_select(self, key: Any, aligned: Any, kernel: Any, reads: Any, writes: Any) -> Any:
-        if len(self._routes) + len(self.launches) >= LIMIT_LAUNCHES:
-            self._routes.clear()
+    def _first_select(self, key: Any, kernel: Any, reads: Any, writes: Any) -> Any:
+        if len(self._workspaced) + len(self.launches) >= LIMIT_LAUNCHES:
+            self._workspaced.clear()
             self.launches.clear()
-        launch, any_alignment = self._choose(kernel, reads, writes, aligned[1] == 0)
-        if any_alignment and not isinstance(launch, Workspaced):
-            self.launches[key] = launch
-        elif kernel.name not in UNREPEATED:
-            self._routes[aligned] = launch
+        launch = self._choose(kernel, reads, writes)
+        if launch is not None and kernel.name not in UNREPEATED:
+            (self._workspaced if isinstance(launch, Workspaced) else self.launches)[key] = launch
         return launch
 
-    def _choose(self, kernel: Any, reads: Any, writes: Any, aligned: bool) -> tuple[Any, bool]:
-        """(launch, whether it serves every alignment)."""
+    def _choose(self, kernel: Any, reads: Any, writes: Any) -> Any:
         if kernel.name == "migrate":
-            return Transfer(reads[0].layout.nbytes), True
+            return Transfer(reads[0].layout.nbytes)
         if not any(o.layout.size for o in writes):
-            return NOTHING, True
+            return NOTHING
         if self._library is None:
             from outlive.backends.cuda.kernels import Library
 
             self._library = Library(self)
-        found = self._library.find(kernel, reads, writes, aligned)
-        return (select_reference(self, kernel, reads, writes), False) if found is None else found
+        found = self._library.find(kernel, reads, writes)
+        if found is None and kernel.name != "fused":
+            return select_reference(self, kernel, reads, writes)
+        return found
 
     # Execution
 

@@ -15,13 +15,13 @@ from typing import Any
 from outlive.backends.cpu import objects
 
 HEADER_WORDS = 7
-LIMIT_ARGUMENTS = 64
+LIMIT_ARGUMENTS = 128
 SYMBOL = "outlive_cuda_launch_all"
 
 _IR = """
 define i64 @outlive_cuda_launch_all(ptr %words, i64 %count, ptr %stream, ptr %launch) {
 entry:
-  %parameters = alloca [64 x ptr], align 16
+  %parameters = alloca [128 x ptr], align 16
   br label %loop
 loop:
   %at = phi i64 [0, %entry], [%next, %launched]
@@ -47,7 +47,7 @@ record:
   %shared = trunc i64 %shared.w to i32
   %arguments.p = getelementptr i64, ptr %base, i64 6
   %arguments = load i64, ptr %arguments.p, align 8
-  %fits = icmp ule i64 %arguments, 64
+  %fits = icmp ule i64 %arguments, 128
   br i1 %fits, label %bind, label %refuse
 bind:
   %i = phi i64 [0, %record], [%i.next, %bound]
@@ -56,7 +56,7 @@ bind:
 bound:
   %word = add i64 %i, 7
   %argument = getelementptr i64, ptr %base, i64 %word
-  %slot = getelementptr [64 x ptr], ptr %parameters, i64 0, i64 %i
+  %slot = getelementptr [128 x ptr], ptr %parameters, i64 0, i64 %i
   store ptr %argument, ptr %slot, align 8
   %i.next = add i64 %i, 1
   br label %bind

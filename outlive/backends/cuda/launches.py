@@ -7,6 +7,7 @@ it keeps the host waiting, so that a commit leaves it to whoever waits for the s
 from __future__ import annotations
 
 from array import array as words_array
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,32 @@ class NativeLaunch:
         launch_words(queue, [*self.head, *[o.pointer for o in reads], *[o.pointer for o in writes], *self.static])
 
 
+class AlignedLaunch(NativeLaunch):
+    """A kernel compiled for addresses that are multiples of 16. `twin` makes the launch for others, on first need."""
+
+    __slots__ = ("_other", "twin")
+
+    def __init__(self, launch: NativeLaunch, twin: Callable[[], NativeLaunch]) -> None:
+        self.head = launch.head
+        self.static = launch.static
+        self.twin = twin
+        self._other: NativeLaunch | None = None
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Launch this kernel alone, or its twin; raises DriverError, CompileError."""
+        if aligned(record):
+            super().submit(queue, record)
+            return
+        if self._other is None:
+            self._other = self.twin()
+        self._other.submit(queue, record)
+
+
+def aligned(record: Record) -> bool:
+    """Whether every operand's address is a multiple of 16."""
+    return not any(o.pointer & 15 for operands in record[2:4] for o in operands)
+
+
 Step = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """One kernel of several: words before the pointers, which operands' pointers, words after them."""
 
@@ -50,22 +77,32 @@ def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple
 
 
 class Steps(Workspaced):
-    """Several kernels one after another, with scratch memory between them."""
+    """Several kernels one after another, with scratch memory between them. `twin`: the same for operands that are not aligned."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("_other", "steps", "twin")
     blocks = False
 
     def __init__(self, workspace: int, steps: list[Step]) -> None:
         self.workspace = workspace
         self.steps = steps
+        self.twin: Callable[[], Steps] | None = None
+        self._other: Steps | None = None
 
     def submit(self, queue: Queue, record: Record) -> None:
-        """Launch the steps; raises DriverError."""
-        pointers = [o.pointer for o in (*record[2], *record[3])]
+        """Launch the steps; raises DriverError, CompileError."""
+        chosen = self
+        if self.twin is not None and not aligned(record):
+            if self._other is None:
+                self._other = self.twin()
+            chosen = self._other
+        launch_words(queue, chosen.words([o.pointer for o in (*record[2], *record[3])]))
+
+    def words(self, pointers: list[int]) -> list[int]:
+        """The word list over the pointers of reads, writes and workspace."""
         words: list[int] = []
         for head, operands, static in self.steps:
             words += [*head, *[pointers[i] for i in operands], *static]
-        launch_words(queue, words)
+        return words
 
 
 class NoLaunch:

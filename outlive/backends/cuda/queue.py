@@ -15,7 +15,7 @@ from array import array as words_array
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from outlive.backends.cuda.launches import NativeLaunch
+from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, aligned
 from outlive.runtime.command_buffer import CommandBuffer
 from outlive.runtime.errors import Failure, shapes_of
 
@@ -248,7 +248,7 @@ def lower(records: list[Record]) -> Program:
     blocks = False
     extend = flat.extend
     for index, (launch, _, reads, writes, _) in enumerate(records):
-        if type(launch) is NativeLaunch:
+        if type(launch) is NativeLaunch or (type(launch) is AlignedLaunch and aligned(records[index])):
             if not flat:
                 first = index
             extend(launch.head)

@@ -35,27 +35,30 @@ LIBRARY_FACTOR = {"sort": 6, "argsort": 8, "partition": 6, "argpartition": 8, "s
 class ReferenceLaunch(Workspaced):
     """Runs a reference kernel with CuPy in the record's workspace; on the host where CuPy fails."""
 
-    __slots__ = ("route",)
-    blocks = False
+    __slots__ = ("host_routes", "route")
 
-    def __init__(self, workspace: int, route: Any) -> None:
+    def __init__(self, workspace: int, route: Any, host_routes: dict[Any, str]) -> None:
         self.workspace = workspace
         self.route = route
+        self.host_routes = host_routes
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it runs on the host, which is known from its first failure on."""
+        return self.route in self.host_routes
 
     def submit(self, queue: Queue, record: Record) -> None:
         """Queue the kernel's work; raises what the reference kernel raises on the host."""
         _, kernel, reads, writes, _ = record
-        device = queue.device
-        if self.route not in device.host_routes:
+        reason = self.host_routes.get(self.route)
+        if reason is None:
             try:
                 run_on_device(queue, kernel, reads, writes)
                 return
             except Exception as error:  # noqa: BLE001  (the library's failure is judged by the host's own run, below)
                 reason = f"{type(error).__name__}: {error}"
-        else:
-            reason = device.host_routes[self.route]
         run_on_host(queue, kernel, reads, writes[:-1])
-        device.host_routes[self.route] = reason
+        self.host_routes[self.route] = reason
 
 
 class HostLaunch:
@@ -76,7 +79,7 @@ def select_reference(device: CudaDevice, kernel: Any, reads: tuple[Operand, ...]
     if kernel.name in ON_THE_HOST or route in device.host_routes:
         return HostLaunch()
     declared = kernel.workspace(tuple(o.layout for o in reads), tuple(o.layout for o in writes))
-    return ReferenceLaunch(declared * LIBRARY_FACTOR.get(kernel.name, 1) + MINIMUM_WORKSPACE, route)
+    return ReferenceLaunch(declared * LIBRARY_FACTOR.get(kernel.name, 1) + MINIMUM_WORKSPACE, route, device.host_routes)
 
 
 def run_on_device(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:

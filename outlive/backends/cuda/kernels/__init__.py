@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+from outlive.backends.cuda.cublas import Cublas
 from outlive.backends.cuda.kernels.build import Binary, CudaC, TritonKernel, binary
+from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Steps
 
 if TYPE_CHECKING:
     from outlive.backends.cuda.device import CudaDevice
+
+
+class Seen:
+    """What a route looks at of an operand; holds no buffer."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, layout: Any) -> None:
+        self.layout = layout
 
 
 class Library:
     """Finds the compiled kernel of a call, and loads each once."""
 
     def __init__(self, device: CudaDevice) -> None:
-        from outlive.backends.cuda.kernels import elementwise, quantized, rope, rows
+        from outlive.backends.cuda.kernels import dense, elementwise, fused, quantized, rope, rows
 
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
-        self._routes = {**rows.ROUTES, **rope.ROUTES, **quantized.ROUTES}
+        self._routes = {**dense.ROUTES, **fused.ROUTES}
+        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **quantized.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 
-    def find(self, kernel: Any, reads: Any, writes: Any, aligned: bool) -> tuple[Any, bool] | None:
-        """(launch, whether it serves operands of every alignment), or None: the reference kernel serves the call."""
-        route = self._routes.get(kernel.name)
+    def find(self, kernel: Any, reads: Any, writes: Any) -> Any:
+        """The launch of a call, or None: the reference kernel serves it. Raises CompileError, DriverError."""
+        name = kernel.name
+        route = self._aligned_routes.get(name)
         if route is not None:
-            launch = route(self, kernel, reads, writes, aligned)
-            return None if launch is None else (launch, False)
-        launch = self._elementwise.find(self, kernel, reads, writes)
-        return None if launch is None else (launch, True)
+            return self._with_twin(route, kernel, reads, writes)
+        route = self._routes.get(name, self._elementwise.find)
+        return route(self, kernel, reads, writes)
+
+    def _with_twin(self, route: Any, kernel: Any, reads: Any, writes: Any) -> Any:
+        """A launch for aligned operands, which knows how to make the one for others."""
+        launch = route(self, kernel, reads, writes, True)
+        layouts = [tuple(Seen(o.layout) for o in operands) for operands in (reads, writes)]
+        twin = functools.partial(route, self, kernel, *layouts, False)
+        if isinstance(launch, NativeLaunch):
+            return AlignedLaunch(launch, twin)
+        if isinstance(launch, Steps):
+            launch.twin = twin
+        return launch
+
+    @functools.cached_property
+    def cublas(self) -> Cublas:
+        """The library of dense products."""
+        return Cublas()
 
     def function(self, source: CudaC | TritonKernel) -> int:
         """The handle of a kernel."""

@@ -101,57 +101,66 @@ def cast(source: Type, target: Type, value: str) -> str:
     return f"(({target.compute})({value}))"
 
 
-def dense_kernel(symbol: str, reads: list[Type], scalars: list[bool], write: Type, expression: str) -> str:
-    """A kernel over dense operands; `scalars[i]`: read i is one element for all. Its words: pointers, then the element count.
+def rounded(kind: Type, value: str) -> str:
+    """The expression of `value` rounded to the type's own precision, in the compute type."""
+    return value if kind.memory == kind.compute or kind.kind == "b" else f"load(store<{kind.memory}, {kind.compute}>({value}))"
 
-    A thread takes the elements of one 16-byte vector of the narrowest operand; unaligned operands and the tail go one by one.
+
+def _parameters(reads: list[Type], writes: list[Type]) -> str:
+    return ", ".join([*[f"const {t.memory}* p{i}" for i, t in enumerate(reads)], *[f"{t.memory}* out{i}" for i, t in enumerate(writes)]])
+
+
+def dense_kernel(symbol: str, reads: list[Type], scalars: list[bool], writes: list[Type], body: str) -> str:
+    """A kernel over dense operands. Its words: pointers of reads and writes, then the element count.
+
+    `body`: statements that define r0, r1, ... (the writes' values) from x0, x1, ... `scalars[i]`: read i is one element for all. A thread
+    takes the elements of one 16-byte vector of the narrowest operand; unaligned operands and the tail go one by one.
     """
-    width = lanes(reads, scalars, write)
-    parameters = "".join(f"const {t.memory}* p{i}, " for i, t in enumerate(reads))
+    width = lanes(reads, scalars, writes)
+    outs = range(len(writes))
     once = "".join(f"  const {t.compute} s{i} = load(p{i}[0]);\n" for i, t in enumerate(reads) if scalars[i])
     vectors = [i for i in range(len(reads)) if not scalars[i]]
     loads = "".join(f"    const vec<{reads[i].memory}> v{i} = *(const vec<{reads[i].memory}>*)(p{i} + i);\n" for i in vectors)
     take = "".join(f"      const {reads[i].compute} x{i} = load(v{i}.e[k]);\n" for i in vectors)
     single = "".join(f"    const {reads[i].compute} x{i} = load(p{i}[j]);\n" for i in vectors)
     same = "".join(f"      const {t.compute} x{i} = s{i};\n" for i, t in enumerate(reads) if scalars[i])
-    address = " | ".join([f"(u64)p{i}" for i in vectors] + ["(u64)out"])
+    results = "".join(f"    vec<{t.memory}> w{i};\n" for i, t in enumerate(writes))
+    keep = "".join(f"      w{i}.e[k] = store<{t.memory}, {t.compute}>(r{i});\n" for i, t in enumerate(writes))
+    write_all = "".join(f"    *(vec<{t.memory}>*)(out{i} + i) = w{i};\n" for i, t in enumerate(writes))
+    write_one = "".join(f"    out{i}[j] = store<{t.memory}, {t.compute}>(r{i});\n" for i, t in enumerate(writes))
+    address = " | ".join([f"(u64)p{i}" for i in vectors] + [f"(u64)out{i}" for i in outs])
     return f"""{PRELUDE}
 template <class T> struct __align__(sizeof(T) * {width} < 16 ? sizeof(T) * {width} : 16) vec {{ T e[{width}]; }};
-extern "C" __global__ void __launch_bounds__(256) {symbol}({parameters}{write.memory}* out, i64 n) {{
+extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters(reads, writes)}, i64 n) {{
   const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * {width};
   if (i >= n) return;
 {once}  if (i + {width} <= n && (({address}) & 15) == 0) {{
-{loads}    vec<{write.memory}> r;
-    #pragma unroll
+{loads}{results}    #pragma unroll
     for (int k = 0; k < {width}; ++k) {{
-{take}{same}      r.e[k] = store<{write.memory}, {write.compute}>({expression});
-    }}
-    *(vec<{write.memory}>*)(out + i) = r;
-    return;
+{take}{same}{body}{keep}    }}
+{write_all}    return;
   }}
   for (i64 j = i; j < n && j < i + {width}; ++j) {{
-{single}{same}    out[j] = store<{write.memory}, {write.compute}>({expression});
-  }}
+{single}{same}{body}{write_one}  }}
 }}
 """
 
 
-def lanes(reads: list[Type], scalars: list[bool], write: Type) -> int:
+def lanes(reads: list[Type], scalars: list[bool], writes: list[Type]) -> int:
     """Elements a thread takes: those of a 16-byte vector of the narrowest operand, at most 8."""
-    sizes = [t.size for t, scalar in zip(reads, scalars, strict=True) if not scalar] + [write.size]
+    sizes = [t.size for t, scalar in zip(reads, scalars, strict=True) if not scalar] + [t.size for t in writes]
     return min(8, VECTOR_BYTES // min(sizes))
 
 
-def strided_kernel(symbol: str, reads: list[Type], write: Type, ndim: int, wide: bool, expression: str) -> str:
+def strided_kernel(symbol: str, reads: list[Type], writes: list[Type], ndim: int, wide: bool, body: str) -> str:
     """A kernel over operands of any strides. Its words: pointers, count, `ndim` lengths, then `ndim` strides for each operand.
 
     `wide`: indices need 64 bits. Strides are 64-bit and may be zero or negative.
     """
     index = "u64" if wide else "u32"
-    operands = len(reads) + 1
-    parameters = "".join(f"const {t.memory}* p{i}, " for i, t in enumerate(reads))
-    lengths = ", ".join(f"i64 d{a}" for a in range(ndim))
-    strides = ", ".join(f"i64 s{o}_{a}" for o in range(operands) for a in range(ndim))
+    operands = len(reads) + len(writes)
+    lengths = "".join(f", i64 d{a}" for a in range(ndim))
+    strides = "".join(f", i64 s{o}_{a}" for o in range(operands) for a in range(ndim))
     walk = ""
     for a in range(ndim - 1, -1, -1):
         if a:
@@ -161,14 +170,14 @@ def strided_kernel(symbol: str, reads: list[Type], write: Type, ndim: int, wide:
         walk += "    " + " ".join(f"o{o} += c * s{o}_{a};" for o in range(operands)) + " }\n"
     offsets = " ".join(f"i64 o{o} = 0;" for o in range(operands))
     values = "".join(f"  const {t.compute} x{i} = load(p{i}[o{i}]);\n" for i, t in enumerate(reads))
+    store = "".join(f"  out{i}[o{len(reads) + i}] = store<{t.memory}, {t.compute}>(r{i});\n" for i, t in enumerate(writes))
     return f"""{PRELUDE}
-extern "C" __global__ void __launch_bounds__(256) {symbol}({parameters}{write.memory}* out, i64 n, {lengths}, {strides}) {{
+extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters(reads, writes)}, i64 n{lengths}{strides}) {{
   const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
   if (i >= n) return;
   {index} rest = ({index})i;
   {offsets}
-{walk}{values}  out[o{operands - 1}] = store<{write.memory}, {write.compute}>({expression});
-}}
+{walk}{values}{body}{store}}}
 """
 
 

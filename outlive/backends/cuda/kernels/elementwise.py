@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from outlive.backends.cuda.kernels import Library
 
 THREADS = 256
-LIMIT_DIMENSIONS = 10
+LIMIT_STRIDE_WORDS = 56
+"""Words for lengths and strides that one launch may carry beside its pointers (the launcher takes 64 and the pointers)."""
+
 LIMIT_BLOCKS = (1 << 31) - 1
 
 FLOATS, NUMBERS, INTEGERS, BOOLS, ANY = "f", "fiu", "iu", "b", "fiub"
@@ -96,8 +98,11 @@ def find(library: Library, kernel: Any, reads: Any, writes: Any) -> NativeLaunch
     types = [_type(o, name) for o in (*reads, *writes)]
     if any(t is None for t in types):
         return None
-    expression = _expression(name, types[:-1], types[-1], kernel)
-    return None if expression is None else _launch(library, name, expression, reads, writes[0], types)
+    expression = expression_of(name, types[:-1], types[-1], kernel)
+    if expression is None:
+        return None
+    body = f"      const {types[-1].compute} r0 = {expression};\n"
+    return generated(library, name, body, reads, writes, types)
 
 
 def _type(operand: Any, name: str) -> Type | None:
@@ -108,7 +113,7 @@ def _type(operand: Any, name: str) -> Type | None:
     return TYPES.get(dtype.name)
 
 
-def _expression(name: str, reads: list[Type], write: Type, kernel: Any) -> str | None:
+def expression_of(name: str, reads: list[Type], write: Type, kernel: Any) -> str | None:
     """The value of one element over x0, x1, x2; None where there is no such kernel."""
     if name in CASTS and len(reads) == 1:
         return "x0" if reads[0] is write else cast(reads[0], write, "x0")
@@ -127,38 +132,38 @@ def _expression(name: str, reads: list[Type], write: Type, kernel: Any) -> str |
     return function.text.format(T=reads[0].compute, f="f" if reads[0].compute == "float" else "")
 
 
-def _launch(library: Library, name: str, expression: str, reads: Any, write: Any, types: list[Type]) -> NativeLaunch | None:
-    target = write.layout
+def generated(library: Library, name: str, body: str, reads: Any, writes: Any, types: list[Type]) -> NativeLaunch | None:
+    """The launch of a generated kernel over reads that broadcast to the writes' one shape; None where there is none."""
+    target = writes[0].layout
     strides = [broadcast_strides(o.layout, target.shape) for o in reads]
     if any(s is None for s in strides):
         return None
-    dims, steps = merge(target.shape, [*strides, tuple(target.strides)])
-    dense = [len(dims) == 0 or (len(dims) == 1 and s[0] == 1) for s in steps]
-    scalars = [all(x == 0 for x in s) for s in steps[:-1]]
-    pointers = len(types)
-    if dense[-1] and all(d or s for d, s in zip(dense[:-1], scalars, strict=True)):
-        scalars = [s and not d for d, s in zip(dense[:-1], scalars, strict=True)]
-        width = lanes(types[:-1], scalars, types[-1])
-        symbol = _symbol(name, types, "".join("s" if s else "v" for s in scalars), expression)
-        text = dense_kernel(symbol, types[:-1], scalars, types[-1], expression)
-        grid, words = -(-target.size // (THREADS * width)), (target.size,)
-    elif len(dims) <= LIMIT_DIMENSIONS:
+    dims, steps = merge(target.shape, [*strides, *[tuple(o.layout.strides) for o in writes]])
+    inputs = len(reads)
+    dense = [not dims or (len(dims) == 1 and s[0] == 1) for s in steps]
+    scalars = [all(x == 0 for x in s) and not d for s, d in zip(steps[:inputs], dense, strict=False)]
+    sources, targets = types[:inputs], types[inputs:]
+    if all(dense[inputs:]) and all(d or s for d, s in zip(dense, scalars, strict=False)):
+        symbol = _symbol(name, types, "".join("s" if s else "v" for s in scalars), body)
+        text = dense_kernel(symbol, sources, scalars, targets, body)
+        grid, words = -(-target.size // (THREADS * lanes(sources, scalars, targets))), (target.size,)
+    elif len(dims) * (len(types) + 1) <= LIMIT_STRIDE_WORDS:
         wide = target.size >= 1 << 32
-        symbol = _symbol(name, types, f"n{len(dims)}{'w' if wide else ''}", expression)
-        text = strided_kernel(symbol, types[:-1], types[-1], len(dims), wide, expression)
+        symbol = _symbol(name, types, f"n{len(dims)}{'w' if wide else ''}", body)
+        text = strided_kernel(symbol, sources, targets, len(dims), wide, body)
         grid = -(-target.size // THREADS)
         words = (target.size, *dims, *[x for s in steps for x in s])
     else:
         return None
     if grid > LIMIT_BLOCKS:
         return None
-    return NativeLaunch(library.function(CudaC(symbol, text)), (grid, 1, 1), THREADS, 0, pointers, words)
+    return NativeLaunch(library.function(CudaC(symbol, text)), (grid, 1, 1), THREADS, 0, len(types), words)
 
 
-def _symbol(name: str, types: list[Type], form: str, expression: str) -> str:
-    """A name unique in the library: op, types, form, and a digest that tells casts of one pair of types apart."""
-    digest = hashlib.sha256(expression.encode()).hexdigest()[:6]
-    return f"outlive_{name}_{'_'.join(t.memory for t in types)}_{form}_{digest}"
+def _symbol(name: str, types: list[Type], form: str, body: str) -> str:
+    """A name unique in the library: op, types, form, and a digest of what is computed."""
+    kinds = "_".join(t.memory for t in types[:4])
+    return f"outlive_{name}_{kinds}_{form}_{hashlib.sha256(repr((types, body)).encode()).hexdigest()[:8]}"
 
 
 def _fill(library: Library, value: Any, target: Any) -> NativeLaunch | None:

@@ -1,0 +1,53 @@
+"""Fused elementwise kernels: the members of a group in one generated kernel, each result rounded to its own type.
+
+Every member uses the expression that its own kernel uses, and the compiler contracts nothing, so the bits are those of the separate kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from outlive.backends.cuda.kernels.cuda_c import TYPES, Type, rounded
+from outlive.backends.cuda.kernels.elementwise import expression_of, generated
+from outlive.backends.cuda.launches import NativeLaunch
+
+if TYPE_CHECKING:
+    from outlive.backends.cuda.kernels import Library
+
+UNFUSED = frozenset({"copy", "contiguous", "fill"})
+_NAME = re.compile(r"\bx(\d)\b")
+
+
+def serves(primitive: Any, reads: Sequence[Any], write: Any) -> bool:
+    """Whether a fused kernel may hold `primitive` for operands of these layouts."""
+    types = [TYPES.get(s.dtype.name) for s in (*reads, write)]
+    if primitive.name in UNFUSED or any(t is None for t in types):
+        return False
+    return expression_of(primitive.name, types[:-1], types[-1], primitive) is not None  # type: ignore[arg-type]
+
+
+def select_fused(library: Library, kernel: Any, reads: Any, writes: Any) -> NativeLaunch | None:
+    """The kernel of a group; None where it cannot be made for these operands."""
+    inputs = [TYPES.get(o.layout.dtype.name) for o in reads]
+    made = [TYPES.get(s.dtype.name) for s in kernel.layouts]
+    if any(t is None for t in (*inputs, *made)):
+        return None
+    lines: list[str] = []
+    for number, (primitive, refs) in enumerate(kernel.members):
+        sources: list[Type] = [inputs[r] if r >= 0 else made[-1 - r] for r in refs]  # type: ignore[misc]
+        kind: Type = made[number]  # type: ignore[assignment]
+        expression = expression_of(primitive.name, sources, kind, primitive)
+        if expression is None:
+            return None
+        names = [f"x{r}" if r >= 0 else f"m{-1 - r}" for r in refs]
+        value = _NAME.sub(lambda match, names=names: names[int(match[1])], expression)
+        lines.append(f"      const {kind.compute} m{number} = {rounded(kind, f'({kind.compute})({value})')};\n")
+    for place, number in enumerate(kernel.results):
+        lines.append(f"      const {made[number].compute} r{place} = m{number};\n")  # type: ignore[union-attr]
+    types = [*inputs, *[made[r] for r in kernel.results]]
+    return generated(library, "fused", "".join(lines), reads, writes, types)  # type: ignore[arg-type]
+
+
+ROUTES = {"fused": select_fused}
