@@ -17,7 +17,7 @@ from outlive.graph.primitive import Primitive
 from outlive.runtime.layout import Layout
 from outlive.transforms.plan import Plan, Step
 
-GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused"}
+GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused", "gpu": "outlive.backends.cuda.kernels.fused"}
 """For each kind of device that has a generator: its module, whose `serves(primitive, reads, write)` names what it
 fuses.
 """
