@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from outlive.core import operators
+from outlive.core import fast, operators
 from outlive.core.evaluation import async_eval, eval
 from outlive.core.interchange import asarray, from_dlpack
 from outlive.core.memory import *  # noqa: F403
@@ -69,7 +69,7 @@ for _family in (
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")
         globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
-for _space in ("random", "linalg", "fft", "fast"):
+for _space in ("random", "linalg", "fft"):
     if find_spec(f"outlive.ops.{_space}"):
         globals()[_space] = import_module(f"outlive.ops.{_space}")
 if find_spec("outlive.ops.creation") and find_spec("outlive.ops.reduce") and find_spec("outlive.transforms"):

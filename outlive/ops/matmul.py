@@ -31,7 +31,7 @@ from outlive.ops.shape import (
 from outlive.ops.slicing import with_zeros
 
 
-def _folded(encoder: Any, operand: Any) -> Any | None:
+def folded(encoder: Any, operand: Any) -> Any | None:
     """A stack of matrices seen as one matrix of all their rows, or None where strides cannot say it."""
     source = operand.layout
     shape = (source.size // max(source.shape[-1], 1), source.shape[-1])
@@ -39,7 +39,7 @@ def _folded(encoder: Any, operand: Any) -> Any | None:
     return None if strides is None else encoder.reshaped(operand, strided_layout(shape, strides, source.dtype))
 
 
-def _stacked(encoder: Any, operand: Any, batch: tuple[int, ...]) -> Any:
+def stacked(encoder: Any, operand: Any, batch: tuple[int, ...]) -> Any:
     """A stack of matrices seen under the common batch shape."""
     source = operand.layout
     if source.shape[:-2] == batch:
@@ -58,12 +58,12 @@ class Matmul(Primitive):
         out = encoder.output(layout, False)
         a, b = inputs
         if b.layout.ndim == 2 and a.layout.ndim > 2:
-            rows, target = _folded(encoder, a), _folded(encoder, out)
+            rows, target = folded(encoder, a), folded(encoder, out)
             if rows is not None and target is not None:
                 encoder.dispatch(self, (rows, b), (target,))
                 return out
         batch = layout.shape[:-2]
-        encoder.dispatch(self, (_stacked(encoder, a, batch), _stacked(encoder, b, batch)), (out,))
+        encoder.dispatch(self, (stacked(encoder, a, batch), stacked(encoder, b, batch)), (out,))
         return out
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
@@ -118,7 +118,7 @@ class AddMM(Primitive):
         c, a, b = inputs
         batch = layout.shape[:-2]
         c = encoder.reshaped(c, broadcast_layout(c.layout, layout.shape))
-        encoder.dispatch(self, (c, _stacked(encoder, a, batch), _stacked(encoder, b, batch)), (out,))
+        encoder.dispatch(self, (c, stacked(encoder, a, batch), stacked(encoder, b, batch)), (out,))
         return out
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:

@@ -1,0 +1,242 @@
+"""Scaled dot-product attention (Vaswani et al. 2017) with grouped heads, masks of every kind, and attention sinks.
+
+A query that no key is allowed for attends to all keys alike under a boolean or causal mask; under an additive mask of -inf it is NaN, as the
+formula says. With sinks it attends to the sink alone, and is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlive.graph.array import apply, array
+from outlive.graph.primitive import Primitive
+from outlive.ops.common import as_array, broadcast_shapes, dtypes, layout, promote
+from outlive.ops.matmul import cast, matmul
+from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, reshape, sum_to, swapaxes
+
+
+class Attention(Primitive):
+    """Reads q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), a mask that broadcasts to (B, H, Lq, Lk), sinks (H,)."""
+
+    __slots__ = ("scale", "causal", "has_mask", "has_sinks")
+    name = "scaled_dot_product_attention"
+    donates = False
+    scale: float
+    causal: bool
+    has_mask: bool
+    has_sinks: bool
+
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        q, k, v = reads[:3]
+        out = writes[0]
+        if not out.size:
+            return
+        mask = xp.broadcast_to(reads[3], (*q.shape[:3], k.shape[2])) if self.has_mask else None
+        sinks = reads[-1] if self.has_sinks else None
+        group = q.shape[1] // k.shape[1]
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):
+                scores = xp.matmul(q[b, h] * q.dtype.type(self.scale), k[b, h // group].T)
+                seen = None if mask is None else mask[b, h]
+                weights = self._weights(xp, scores, seen, None if sinks is None else sinks[h])
+                xp.matmul(weights, v[b, h // group], out=out[b, h])
+
+    def _weights(self, xp: Any, scores: Any, mask: Any, sink: Any) -> Any:
+        """Softmax of the scores under the masks, over keys and the sink."""
+        allowed = mask if mask is not None and mask.dtype == xp.bool_ else None
+        if self.causal:
+            queries, keys = scores.shape
+            allowed = xp.arange(keys) <= xp.arange(queries)[:, None] + (keys - queries)
+        if allowed is not None:
+            scores = xp.where(allowed, scores, scores.dtype.type(-xp.inf))
+            if sink is None:
+                scores = xp.where(allowed.any(axis=-1, keepdims=True), scores, scores.dtype.type(0))
+        elif mask is not None:
+            scores = scores + mask
+        if not scores.shape[-1]:
+            return scores
+        top = scores.max(axis=-1, keepdims=True)
+        if sink is not None:
+            top = xp.maximum(top, sink)
+        weights = xp.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        if sink is not None:
+            total = total + xp.exp(sink - top)
+        return weights / total
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        from outlive.ops.elementwise import multiply, negative, subtract
+        from outlive.ops.reduce import sum
+
+        q, k, v, *rest = primals
+        weights, grouped = self._composed(q, k, rest)
+        cotangent = _groups(cast(cotangents[0], dtypes.float32), k.shape[1])
+        keys, values = [expand_dims(cast(a, dtypes.float32), 2) for a in (k, v)]
+        toward = matmul(cotangent, swapaxes(values, -1, -2))
+        inner = sum(multiply(toward, weights), -1, True)
+        scores = multiply(weights, subtract(toward, inner))
+        made: list[Any] = []
+        for i in argnums:
+            if i == 0:
+                found = reshape(multiply(matmul(scores, keys), self.scale), q.shape)
+            elif i == 1:
+                found = sum(multiply(matmul(swapaxes(scores, -1, -2), grouped), self.scale), 2)
+            elif i == 2:
+                found = sum(matmul(swapaxes(weights, -1, -2), cotangent), 2)
+            elif i == 3 and self.has_mask:
+                if primals[3].dtype is dtypes.bool_:
+                    made.append(None)
+                    continue
+                found = sum_to(reshape(scores, (*q.shape[:3], k.shape[2])), primals[3].shape)
+            else:
+                left = subtract(1.0, sum(weights, -1, True))  # the sink's own weight
+                each = reshape(negative(multiply(left, inner)), q.shape[:3])
+                found = sum(each, [0, 2])
+            made.append(cast(found, primals[i].dtype))
+        return made
+
+    def _composed(self, q: array, k: array, rest: Any) -> tuple[array, array]:
+        """(softmax weights, grouped queries) as float32 (B, Hkv, G, Lq, ...), from public ops."""
+        from outlive.ops.elementwise import add, exp, maximum, multiply, subtract, where
+        from outlive.ops.reduce import max, sum
+
+        kinds = k.shape[1]
+        grouped = _groups(cast(q, dtypes.float32), kinds)
+        keys = expand_dims(cast(k, dtypes.float32), 2)
+        scores = multiply(matmul(grouped, swapaxes(keys, -1, -2)), self.scale)
+        allowed, added = self._masks(q, k, rest)
+        if allowed is not None:
+            scores = where(allowed, scores, -float("inf"))
+            if not self.has_sinks:
+                from outlive.ops.reduce import any
+
+                scores = where(any(allowed, -1, True), scores, 0.0)
+        if added is not None:
+            scores = add(scores, added)
+        top = max(scores, -1, True)
+        if self.has_sinks:
+            sink = reshape(cast(rest[-1], dtypes.float32), (1, kinds, -1, 1, 1))
+            top = maximum(top, sink)
+        weights = exp(subtract(scores, top))
+        total = sum(weights, -1, True)
+        if self.has_sinks:
+            total = add(total, exp(subtract(sink, top)))
+        from outlive.ops.elementwise import divide
+
+        return divide(weights, total), grouped
+
+    def _masks(self, q: array, k: array, rest: Any) -> tuple[array | None, array | None]:
+        """(allowed keys, addend of the scores) in the shape of grouped scores."""
+        from outlive.ops.creation import arange
+        from outlive.ops.elementwise import less_equal
+
+        queries, keys = q.shape[2], k.shape[2]
+        if self.causal:
+            last = reshape(arange(keys - queries, keys), (queries, 1))
+            return less_equal(arange(keys), last), None
+        if not self.has_mask:
+            return None, None
+        mask = _groups(broadcast_to(rest[0], (*q.shape[:3], keys)), k.shape[1])
+        return (mask, None) if mask.dtype is dtypes.bool_ else (None, cast(mask, dtypes.float32))
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        from outlive.ops.slicing import one_by_one
+
+        if self.has_sinks and axes[-1] is not None:
+            return one_by_one(lambda *row: _attended(self, row, None), inputs, axes)
+        size = batch_size(inputs, axes)
+        merged = []
+        for i, (a, axis) in enumerate(zip(inputs, axes, strict=True)):
+            if self.has_sinks and i == len(inputs) - 1:
+                merged.append(a)
+                continue
+            a = batch_first(a, axis, size)
+            if i == 3:
+                batch = inputs[0].shape[0 if axes[0] != 0 else 1]
+                a = reshape(a, (size, *(1,) * (5 - a.ndim), *a.shape[1:]))
+                a = broadcast_to(a, (size, batch, *a.shape[2:]))
+            merged.append(reshape(a, (a.shape[0] * a.shape[1], *a.shape[2:])))
+        made = _attended(self, tuple(merged), None)
+        return [reshape(made, (size, -1, *made.shape[1:]))], [0]
+
+
+def _groups(a: array, kinds: int) -> array:
+    """(B, H, L, D) as (B, Hkv, H / Hkv, L, D)."""
+    return reshape(a, (a.shape[0], kinds, a.shape[1] // kinds if kinds else 0, *a.shape[2:]))
+
+
+def _attended(op: Attention, inputs: tuple[array, ...], stream: Any) -> array:
+    q, v = inputs[0], inputs[2]
+    return apply(op, inputs, layout((*q.shape[:3], v.shape[3]), q.dtype), stream)
+
+
+_OP = "scaled_dot_product_attention"
+
+
+def _checked(q: Any, k: Any, v: Any) -> tuple[array, array, array]:
+    q, k, v = as_array(q), as_array(k), as_array(v)
+    for name, a in (("q", q), ("k", k), ("v", v)):
+        if a.ndim != 4:
+            raise ValueError(f"[{_OP}] {name} needs 4 dimensions (batch, heads, length, width); got shape {a.shape}.")
+    shapes = f"q {q.shape}, k {k.shape}, v {v.shape}"
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise ValueError(f"[{_OP}] The batches differ: {shapes}.")
+    if q.shape[3] != k.shape[3]:
+        raise ValueError(f"[{_OP}] The widths of queries and keys differ: {shapes}.")
+    if k.shape[1] != v.shape[1] or k.shape[2] != v.shape[2]:
+        raise ValueError(f"[{_OP}] Keys and values must have the same heads and lengths: {shapes}.")
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise ValueError(f"[{_OP}] The heads of the queries must be a multiple of those of the keys: {shapes}.")
+    kind = promote(promote(q.dtype, k.dtype), v.dtype)
+    if kind.category is not dtypes.floating:
+        raise ValueError(f"[{_OP}] Needs real floating-point arrays; got {q.dtype.name}, {k.dtype.name}, {v.dtype.name}.")
+    return cast(q, kind), cast(k, kind), cast(v, kind)
+
+
+def _mask(mask: Any, q: array, k: array) -> array:
+    found = as_array(mask)
+    scores = (*q.shape[:3], k.shape[2])
+    if found.ndim > 4 or broadcast_shapes(_OP, found.shape, scores) != scores:
+        raise ValueError(f"[{_OP}] A mask of shape {found.shape} does not broadcast to the scores {scores}.")
+    if found.dtype is dtypes.bool_:
+        return found
+    if promote(found.dtype, q.dtype) is not q.dtype:
+        raise ValueError(f"[{_OP}] An additive mask of {found.dtype.name} does not promote to the result's {q.dtype.name}.")
+    return cast(found, q.dtype)
+
+
+def scaled_dot_product_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    scale: float,
+    mask: Any = None,
+    sinks: Any = None,
+    force_fused: bool = False,
+    stream: Any = None,
+) -> array:
+    """softmax(scale * q k^T + mask) v, with the softmax in float32.
+
+    Shapes: q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv); H is a multiple of Hkv, and each key head serves H / Hkv query heads in a
+    row. `mask`: None, "causal" (the last query sees the last key), a boolean array (True: allowed) or an additive one, which broadcasts to
+    (B, H, Lq, Lk). `sinks` (H,): logits of an extra key without value. `force_fused` is accepted: there is one route for each device. Raises
+    ValueError where shapes, types or the mask do not fit.
+    """
+    q, k, v = _checked(q, k, v)
+    causal = isinstance(mask, str)
+    if causal and mask != "causal":
+        raise ValueError(f"[{_OP}] Unknown mask {mask!r}; use 'causal', an array, or None.")
+    inputs = [q, k, v]
+    if mask is not None and not causal:
+        inputs.append(_mask(mask, q, k))
+    if sinks is not None:
+        found = as_array(sinks)
+        if found.shape != (q.shape[1],):
+            raise ValueError(f"[{_OP}] Sinks must have shape ({q.shape[1]},), one a query head; got {found.shape}.")
+        inputs.append(cast(found, q.dtype))
+    op = Attention.make(float(scale), causal, mask is not None and not causal, sinks is not None)
+    return _attended(op, tuple(inputs), stream)
+
+
+__all__ = ["scaled_dot_product_attention"]
