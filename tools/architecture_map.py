@@ -58,7 +58,7 @@ class NoPurposeError(ValueError):
 
 
 def source_files() -> list[str]:
-    """Paths of all source files from the root, those under version control where there is any, sorted."""
+    """Paths of all source files from the root: what is under version control and not empty, sorted."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "*.py", ".ci/*", "tools/*"],
         cwd=ROOT,
@@ -66,14 +66,14 @@ def source_files() -> list[str]:
         text=True,
         check=True,
     ).stdout.splitlines()
-    return sorted(path for path in set(listed) if (ROOT / path).is_file())
+    return sorted(path for path in set(listed) if (ROOT / path).is_file() and (ROOT / path).stat().st_size)
 
 
 def purpose(path: str) -> str:
     """The first sentence of a file's docstring or head comment.
 
     Raises:
-        NoPurposeError: there is none, or it has fewer than four words.
+        NoPurposeError: there is none, or it has fewer than three words.
     """
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".py") or "python" in text.partition("\n")[0]:
@@ -84,7 +84,7 @@ def purpose(path: str) -> str:
     paragraph = " ".join(doc.strip().partition("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     sentence = sentence + "." if stop else paragraph
-    if len(sentence.split()) < 4 or sentence[-1] not in ".:":
+    if len(sentence.split()) < 3 or sentence[-1] not in ".:":
         raise NoPurposeError(f"{path}: begin it with one sentence that says what the file is for (found {sentence!r})")
     return sentence.rstrip(":.") + "."
 
@@ -108,7 +108,11 @@ def page() -> str:
 
 
 def main() -> int:
-    wanted = page()
+    try:
+        wanted = page()
+    except NoPurposeError as error:
+        print(error, file=sys.stderr)
+        return 1
     if "--check" in sys.argv[1:]:
         current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted
         print(
