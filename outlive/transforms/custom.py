@@ -53,7 +53,11 @@ class _Call(Opaque):
         raise NotImplementedError
 
     def followed(self, transform: str, inputs: tuple[Node, ...]) -> tuple[Node, ...]:
-        return inputs[: self.count] if self.has_rule(transform) else inputs[self.count :]
+        if not self.has_rule(transform):
+            return inputs[self.count :]
+        # what a function captures is constant in derivatives; a captured batch has no such reading
+        arguments = inputs[: self.count]
+        return arguments if transform != "vmap" or any(i.traced for i in arguments) else inputs[self.count :]
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         if not self.has_rule("vjp"):
@@ -76,7 +80,7 @@ class _Call(Opaque):
         raise NotImplementedError
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        if not self.has_rule("vmap"):
+        if not self.has_rule("vmap") or all(a is None for a in axes[: self.count]):
             return inputs[self.count :], axes[self.count :]
         return self.ruled_vmap(inputs[: self.count], axes[: self.count])
 
@@ -167,7 +171,7 @@ class custom_function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._function(*args, **kwargs)
         given, outs = _arrays(args), _arrays(result)
-        if not self._rules or not outs or not any(a._node.traced for a in given):
+        if not self._rules or not any(o._node.traced for o in outs):
             return result
         places = _places(result)
         call = _CustomCall._new((len(given), dict(self._rules), _places(args), places))

@@ -14,7 +14,7 @@ from outlive.graph.tracing import trace_of
 from outlive.runtime.layout import Layout
 from outlive.runtime.origin import Origin
 from outlive.runtime.stream import Stream
-from outlive.transforms.tape import Identity, is_group
+from outlive.transforms.tape import Identity, Opaque, is_group
 
 LIMIT_FOLDED_BYTES = 1 << 20
 """A result that depends on no argument is computed once and kept up to this size; a larger one is computed in each
@@ -48,6 +48,12 @@ class Plan(NamedTuple):
     stream: Stream | None
 
 
+def _inputs(node: Node) -> tuple[Node, ...]:
+    """The inputs that matter when no other transform is at work."""
+    primitive = node.primitive
+    return primitive.followed("compile", node.inputs) if isinstance(primitive, Opaque) else node.inputs
+
+
 def _post_order(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> list[Node]:
     """Nodes that are no leaves, each after its inputs; iterative."""
     seen: set[Node] = set()
@@ -58,7 +64,7 @@ def _post_order(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> list[
         if node in seen or is_leaf(node):
             stack.pop()
             continue
-        waiting = [i for i in node.inputs if i not in seen and not is_leaf(i)]
+        waiting = [i for i in _inputs(node) if i not in seen and not is_leaf(i)]
         if waiting:
             stack += waiting
             continue
@@ -71,11 +77,11 @@ def _post_order(roots: Sequence[Node], is_leaf: Callable[[Node], bool]) -> list[
 def _needed(arguments: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The tape of `outputs`, cut where a small part depends on no argument."""
     depends = dict.fromkeys(arguments, True)
-    for node in _post_order(outputs, lambda n: n.data is not None or n in depends):
-        depends[node] = any(depends.get(i, False) for i in node.inputs)
+    for node in _post_order(outputs, lambda n: n.data is not None or n.primitive is None):
+        depends[node] = any(depends.get(i, False) for i in _inputs(node))
 
     def is_leaf(node: Node) -> bool:
-        if node.data is not None or (not node.inputs and depends.get(node, False)):
+        if node.data is not None or node.primitive is None:
             return True
         return not depends[node] and not is_group(node) and node.layout.nbytes <= LIMIT_FOLDED_BYTES
 
@@ -112,7 +118,10 @@ class _Builder:
         if type(primitive) is Pick:
             self.numbers[node] = self.groups[node.inputs[0]][primitive.index]
             return
-        inputs = tuple([self.numbers[i] for i in node.inputs])
+        inputs = tuple([self.numbers[i] for i in _inputs(node)])
+        if isinstance(primitive, Opaque):
+            self.groups[node] = inputs
+            return
         if type(primitive) is Identity:
             self.numbers[node] = inputs[0]
             return
@@ -134,14 +143,14 @@ def make_plan(arguments: Sequence[Node], outputs: Sequence[Node]) -> Plan | None
     tape = _needed(arguments, outputs)
     builder = _Builder(arguments)
     inner = {*tape}
-    for node in [i for n in tape for i in n.inputs] + list(outputs):
+    for node in [i for n in tape for i in _inputs(n)] + list(outputs):
         if node not in inner and node not in builder.numbers:
             if node.traced and node.traced.live:  # type: ignore[union-attr]
                 return None
             builder.constant(node)
     for node in tape:
         builder.step(node)
-    streams = {n.stream for n in tape if type(n.primitive) not in (Pick, Identity)}
+    streams = {step.stream for step in builder.steps}
     return Plan(
         len(arguments),
         tuple(builder.constants),

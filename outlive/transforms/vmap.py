@@ -49,6 +49,8 @@ def _checked_axis(what: str, axis: Any) -> int | None:
 def _input_axes(args: Any, in_axes: Any) -> tuple[list[array], list[int | None], int]:
     """Leaves of the arguments with their normal axes, and the length of the batch."""
     arrays_of("vmap", args)
+    if len(args) == 1 and isinstance(in_axes, dict):
+        in_axes = (in_axes,)
     pairs = paired("vmap", "in_axes", args, in_axes)
     given, axes, length = [], [], None
     for leaf, axis in pairs:

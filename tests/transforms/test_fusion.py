@@ -1,0 +1,231 @@
+"""Fusion: grouped work gives the bits of single ops, no group depends on itself, places in memory never overlap."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import outlive.core as mx
+from outlive.graph.tracing import Trace
+from outlive.runtime.encoder import CommandEncoder
+from outlive.runtime.layout import layout
+from outlive.transforms import fusion, program
+from outlive.transforms.plan import Plan, Step, make_plan
+from outlive.transforms.tape import placeholder
+from tests.transforms.support import values
+
+FLOATS = [mx.float32, mx.float16, mx.bfloat16]
+UNARY = [
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "abs",
+    "negative",
+    "reciprocal",
+    "sign",
+]
+BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "power"]
+SHAPES = [(), (1,), (7,), (63,), (65,), (500,), (3, 1), (1, 5), (3, 5), (3, 7, 65), (0,), (2, 0, 3)]
+
+
+def bits(a):
+    kind = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[a.dtype.size]
+    return np.array(a.view(kind) if a.ndim else a.reshape(1).view(kind))
+
+
+def program_of(data):
+    """A random function of three arrays, as text of what it did."""
+    steps = data.draw(st.lists(st.tuples(st.sampled_from(UNARY + BINARY + ["where", "astype", "sum"]),
+                                         st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=25))  # fmt: skip
+    results = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=4))
+    types = data.draw(st.lists(st.sampled_from(FLOATS), min_size=len(steps), max_size=len(steps)))
+
+    def function(*inputs):
+        made = list(inputs)
+        for (op, i, j), kind in zip(steps, types, strict=True):
+            a, b = made[i % len(made)], made[j % len(made)]
+            if op in UNARY:
+                made.append(getattr(mx, op)(a))
+            elif op == "where":
+                made.append(mx.where(a > b, a, b))
+            elif op == "astype":
+                made.append(a.astype(kind))
+            elif op == "sum":
+                made.append(mx.sum(a, axis=-1, keepdims=True) if a.ndim else a)
+            else:
+                made.append(getattr(mx, op)(a, b))
+        return [made[r % len(made)] for r in results]
+
+    return function
+
+
+@given(data=st.data(), shape=st.sampled_from(SHAPES), dtype=st.sampled_from(FLOATS))
+def test_compiled_functions_give_the_bits_of_their_ops(data, shape, dtype):
+    function = program_of(data)
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    special = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-30, 3e4])
+
+    def draw(shape):
+        made = rng.normal(size=shape) * 3
+        return np.where(rng.random(shape) < 0.1, rng.choice(special, shape), made).astype(np.float32)
+
+    kinds = [shape, tuple(1 if data.draw(st.booleans()) else n for n in shape), ()]
+    inputs = [mx.array(draw(s)).astype(dtype) for s in kinds]
+    compiled = mx.compile(function)
+    for _ in range(2):
+        for plain, fused in zip(function(*inputs), compiled(*inputs), strict=True):
+            assert plain.dtype is fused.dtype
+            assert plain.shape == fused.shape
+            nan = np.isnan(values(plain))
+            np.testing.assert_array_equal(np.isnan(values(fused)), nan)
+            np.testing.assert_array_equal(bits(fused).reshape(nan.shape)[~nan], bits(plain).reshape(nan.shape)[~nan])
+
+
+def plan_of(function, *shapes):
+    with Trace() as trace:
+        arguments = [placeholder(layout(s, mx.float32), trace) for s in shapes]
+        outs = function(*[mx_array(a) for a in arguments])
+        outs = outs if isinstance(outs, (list, tuple)) else [outs]
+        return make_plan(arguments, [o._node for o in outs])
+
+
+def mx_array(node):
+    from outlive.graph.array import wrap
+
+    return wrap(node)
+
+
+def test_a_plan_does_repeated_work_once_and_needless_work_never():
+    plan = plan_of(lambda x: (mx.sin(x), mx.exp(x) * mx.exp(x) + mx.exp(x))[1], (8,))
+    assert [s.primitive.name for s in plan.steps] == ["exp", "multiply", "add"]
+
+
+def test_a_plan_keeps_small_results_without_arguments_and_makes_large_ones_anew():
+    plan = plan_of(lambda x: x * mx.sin(mx.zeros((8,))), (8,))
+    assert [s.primitive.name for s in plan.steps] == ["multiply"]
+    assert len(plan.constants) == 1
+    plan = plan_of(lambda x: (mx.sin(mx.zeros((1 << 20,))) * x).sum(), ())
+    assert "sin" in [s.primitive.name for s in plan.steps]
+
+
+def always(primitive, reads, write):
+    return primitive.name in (*UNARY, *BINARY)
+
+
+def test_a_chain_becomes_one_step():
+    fused = fusion.fuse(plan_of(lambda x, y: mx.tanh(mx.exp(x) * y + 1.0) - x, (8, 8), (8,)), always)
+    assert [s.primitive.name for s in fused.steps] == ["fused"]
+    assert len(fused.steps[0].primitive.members) == 5
+
+
+def test_only_results_that_others_need_leave_a_group():
+    fused = fusion.fuse(plan_of(lambda x: ((a := mx.exp(x)) * 2.0, a.sum()), (8,)), always)
+    (step,) = [s for s in fused.steps if s.primitive.name == "fused"]
+    assert len(step.outputs) == 2
+
+
+def test_a_group_stops_where_another_op_stands_between():
+    def function(x):
+        a = mx.exp(x)
+        total = mx.cumsum(a)
+        return a * total  # a and the product cannot be one: the scan comes between
+
+    fused = fusion.fuse(plan_of(function, (8,)), always)
+    names = [s.primitive.name for s in fused.steps]
+    assert names.index("exp") < names.index("cumsum") < names.index("multiply")
+
+
+def test_groups_that_are_too_large_are_cut():
+    def chain(x):
+        for _ in range(3 * fusion.LIMIT_MEMBERS):
+            x = x + 1.0
+        return x
+
+    fused = fusion.fuse(plan_of(chain, (4,)), always)
+    assert all(len(s.primitive.members) <= fusion.LIMIT_MEMBERS for s in fused.steps)
+    assert sum(len(s.primitive.members) for s in fused.steps) == 3 * fusion.LIMIT_MEMBERS
+
+    wide = fusion.fuse(plan_of(lambda *xs: [x + 1.0 for x in xs] + [sum(xs)], *[(4,)] * 40), always)
+    for step in wide.steps:
+        assert len(step.inputs) + len(step.outputs) <= fusion.LIMIT_OPERANDS
+
+
+@st.composite
+def random_plans(draw):
+    """Plans over one shape of fusable steps "add" and others, with any dependencies."""
+    count = draw(st.integers(1, 3))
+    shape = layout((4,), mx.float32)
+    plain = plan_of(lambda x, y: [x + y, mx.cumsum(x)], (4,), (4,))
+    add, scan = (s.primitive for s in plain.steps)
+    steps = []
+    for k in range(draw(st.integers(1, 30))):
+        value = st.integers(0, count + k - 1)
+        fusable = draw(st.booleans())
+        inputs = (draw(value), draw(value)) if fusable else (draw(value),)
+        steps.append(Step(add if fusable else scan, inputs, (count + k,), shape, None, None))
+    outputs = tuple(draw(st.lists(st.integers(0, count + len(steps) - 1), min_size=1, max_size=3)))
+    return Plan(count, (), tuple(steps), outputs, (shape,) * (count + len(steps)), None)
+
+
+@given(plan=random_plans())
+def test_no_group_depends_on_itself_and_every_step_follows_what_it_reads(plan):
+    fused = fusion.fuse(plan, always)
+    known = {*range(plan.count)}
+    members = 0
+    for step in fused.steps:
+        assert {*step.inputs} <= known
+        known |= {*step.outputs}
+        members += len(step.primitive.members) if step.primitive.name == "fused" else 1
+    assert {*plan.outputs} <= known
+    assert members == len(plan.steps)
+
+
+@given(spans=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(0, 5000)), min_size=1, max_size=40))
+def test_places_in_the_arena_never_overlap_while_both_are_needed(spans):
+    slots = []
+    for first, length, nbytes in spans:
+        slot = program.Slot(layout((nbytes,), mx.uint8), first)
+        slot.last = first + length
+        slots.append(slot)
+    size = program._place(slots)
+    for k, a in enumerate(slots):
+        assert a.offset % program.ALIGNMENT == 0
+        assert a.offset + a.layout.nbytes <= size
+        for b in slots[:k]:
+            together = a.first <= b.last and b.first <= a.last
+            apart = a.offset + a.layout.nbytes <= b.offset or b.offset + b.layout.nbytes <= a.offset
+            assert apart or not together or not (a.layout.nbytes and b.layout.nbytes)
+
+
+def test_a_planner_has_every_verb_that_a_primitive_may_use():
+    verbs = {"output", "donated", "temporary", "view", "view_as", "reshaped", "dispatch", "learn_pair", "fill", "copy"}
+    evaluation = {"probe", "begin", "accept", "pair", "roll_back", "replay", "part_of", "device"}
+    public = {n for n, _ in inspect.getmembers(CommandEncoder) if not n.startswith("_")} - {"command_buffer"}
+    assert public == verbs | evaluation
+    for verb in verbs:
+        ours, theirs = (inspect.signature(getattr(c, verb)) for c in (program.Planner, CommandEncoder))
+        assert [*ours.parameters] == [*theirs.parameters], verb
+
+
+def test_fusion_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("OUTLIVE_DISABLE_FUSION", "1")
+    plan = plan_of(lambda x: mx.exp(x) + 1.0, (8,))
+    assert fusion.fused_for_device(plan) is plan
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 63, 65, 500, 100_003])
+def test_a_fused_kernel_writes_its_elements_and_no_others(size):
+    function = mx.compile(lambda x, y: (mx.exp(x) * y, mx.maximum(x, y) > 0.5))
+    x, y = (np.random.default_rng(size + k).normal(size=size).astype(np.float32) for k in range(2))
+    product, larger = function(mx.array(x), mx.array(y))
+    np.testing.assert_allclose(np.array(product), np.exp(x.astype(np.float64)) * y, rtol=1e-6)
+    np.testing.assert_array_equal(np.array(larger), np.maximum(x, y) > 0.5)
