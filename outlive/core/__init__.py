@@ -63,16 +63,18 @@ __version__ = "0.32.4"
 
 calibrate(runtime)
 
-for _family in (
-    "elementwise", "unary", "creation", "reduce", "scan", "sort", "shape", "index", "slicing", "join", "gather",  "matmul", "einsum", "conv", "quantize", "quantized_matmul", "gather_matmul",
-):  # fmt: skip
+_FAMILIES = (
+    "elementwise unary creation reduce scan sort shape slicing join index gather matmul einsum conv quantize "
+    "quantized_matmul gather_matmul"
+).split()
+for _family in _FAMILIES:
     if find_spec(f"outlive.ops.{_family}"):
         _module = import_module(f"outlive.ops.{_family}")
         globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
 for _space in ("random", "linalg", "fft"):
     if find_spec(f"outlive.ops.{_space}"):
         globals()[_space] = import_module(f"outlive.ops.{_space}")
-if find_spec("outlive.ops.creation") and find_spec("outlive.ops.reduce") and find_spec("outlive.transforms"):
+if find_spec("outlive.transforms"):
     _module = import_module("outlive.transforms")
     globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
 

@@ -23,9 +23,9 @@ def _collect(tree: Any, nodes: list[Node]) -> None:
 def eval(*args: Any) -> None:
     """Compute arrays and wait for them.
 
-    `args`: arrays, or lists, tuples and dictionaries of arrays in any nesting (leaves of other types are passed over). Raises
-    OutOfMemory when memory cannot be had, and ExecutionError when work of one of the arrays failed; the
-    others are computed all the same.
+    `args`: arrays, or lists, tuples and dictionaries of arrays in any nesting (leaves of other types are passed over).
+    Raises OutOfMemory when memory cannot be had, and ExecutionError when work of one of the arrays failed; the others
+    are computed all the same.
     """
     nodes: list[Node] = []
     _collect(args, nodes)

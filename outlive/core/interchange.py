@@ -41,7 +41,10 @@ def dlpack(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A DLPack capsule over the computed array's memory, which it keeps alive. Raises BufferError for another device or for bfloat16."""
+    """A DLPack capsule over the computed array's memory, which it keeps alive.
+
+    Raises BufferError for another device or for bfloat16.
+    """
     if dl_device is not None and dl_device[0] != 1:
         raise BufferError(f"[dlpack] Arrays are exported from host memory; device {dl_device} is not served.")
     if self.dtype is dtypes.bfloat16:
@@ -51,13 +54,17 @@ def dlpack(
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
-    """The array behind `x`, anything with `__dlpack__`, in host memory. `copy=False` raises BufferError: buffers are our own."""
+    """The array behind `x`, anything with `__dlpack__`, in host memory. `copy=False` raises BufferError: buffers are
+    our own.
+    """
     if copy is False:
         raise BufferError("[from_dlpack] Arrays own their memory, so the elements must be copied; leave `copy` out.")
     if type(x) is array:
         return wrap(x._node)
     values = np.from_dlpack(x)
-    return wrap(node_from(values, None if values.dtype.kind in "fc" and values.dtype.itemsize > 8 else _same_type(values)))
+    return wrap(
+        node_from(values, None if values.dtype.kind in "fc" and values.dtype.itemsize > 8 else _same_type(values))
+    )
 
 
 def _same_type(values: np.ndarray) -> Dtype:
@@ -65,7 +72,8 @@ def _same_type(values: np.ndarray) -> Dtype:
 
 
 def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> array:
-    """`a` (a number, nested sequence, array, or anything with an array protocol) as an array of `dtype` (None: its own).
+    """`a` (a number, nested sequence, array, or anything with an array protocol) as an array of `dtype` (None: its
+    own).
 
     Raises ValueError for `copy=False` where the elements must be copied.
     """

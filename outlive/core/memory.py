@@ -55,10 +55,11 @@ def get_memory_limit() -> int:
 
 
 def set_memory_limit(limit: int) -> int:
-    """Ask for cached memory to be given back before the device holds more than `limit` bytes; returns the previous limit.
+    """Ask for cached memory to be given back before the device holds more than `limit` bytes; returns the previous
+    limit.
 
-    It is a guideline: work that needs more still gets it, up to the device's cap, which this never raises. Raises ValueError for a
-    negative limit.
+    It is a guideline: work that needs more still gets it, up to the device's cap, which this never raises. Raises
+    ValueError for a negative limit.
     """
     allocator = _allocator()
     checked = _checked("set_memory_limit", limit)
@@ -73,7 +74,10 @@ def set_memory_limit(limit: int) -> int:
 
 
 def set_cache_limit(limit: int) -> int:
-    """Keep at most `limit` bytes of freed buffers; returns the previous limit. 0 turns the cache off. Raises ValueError if negative."""
+    """Keep at most `limit` bytes of freed buffers; returns the previous limit. 0 turns the cache off.
+
+    Raises ValueError if negative.
+    """
     allocator = _allocator()
     checked = _checked("set_cache_limit", limit)
     with runtime.lock:
@@ -93,7 +97,8 @@ _wired_limit = [0]
 def set_wired_limit(limit: int) -> int:
     """Remember a limit of wired memory; returns the previous one.
 
-    Wiring belongs to operating systems that page GPU memory; on Linux there is nothing to wire, so the number has no effect.
+    Wiring belongs to operating systems that page GPU memory; on Linux there is nothing to wire, so the number has no
+    effect.
     """
     previous, _wired_limit[0] = _wired_limit[0], _checked("set_wired_limit", limit)
     return previous
@@ -114,6 +119,6 @@ def _checked(op: str, limit: int) -> int:
 
 
 __all__ = [
-    "clear_cache", "get_active_memory", "get_cache_memory", "get_memory_limit", "get_peak_memory", "reset_peak_memory", "set_cache_limit",
-    "set_memory_limit", "set_wired_limit",
+    "clear_cache", "get_active_memory", "get_cache_memory", "get_memory_limit", "get_peak_memory", "reset_peak_memory",
+    "set_cache_limit", "set_memory_limit", "set_wired_limit",
 ]  # fmt: skip

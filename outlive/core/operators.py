@@ -1,4 +1,6 @@
-"""Puts operators and methods on `array`: the public functions themselves wherever the arguments agree, since a call then costs one frame."""
+"""Puts operators and methods on `array`: the public functions themselves wherever the arguments agree, since a call
+then costs one frame.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from outlive.ops.operators import fast_operator
 from outlive.ops.slicing import Region, take_region
 
 BINARY = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "div": "divide", "floordiv": "floor_divide",
-    "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "div": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 """Special name (without underscores) of each arithmetic operator, with the function that it calls."""
@@ -30,8 +32,8 @@ COMPARISONS = {
 
 METHODS = (
     "abs all any argmax argmin astype conj cos cummax cummin cumprod cumsum diag diagonal exp flatten log log10 log1p "
-    "log2 logcumsumexp logsumexp max mean min moveaxis prod reciprocal round rsqrt sin split sqrt square squeeze std sum "
-    "swapaxes var view"
+    "log2 logcumsumexp logsumexp max mean min moveaxis prod reciprocal round rsqrt sin split sqrt square squeeze std "
+    "sum swapaxes var view"
 ).split()
 """Functions of the namespace that are methods with the same arguments."""
 

@@ -25,13 +25,17 @@ def to_storage(values: np.ndarray, dtype: Dtype) -> np.ndarray:
 
 
 def default_type(values: np.ndarray, from_python: bool) -> Dtype:
-    """The element type of host values: Python's integers are int32 where they fit, floats float32; NumPy's float64 becomes float32."""
+    """The element type of host values: Python's integers are int32 where they fit, floats float32; NumPy's float64
+    becomes float32.
+    """
     if values.dtype == np.float64:
         return dtypes.float32
     if values.dtype == np.complex128:
         return dtypes.complex64
-    if from_python and values.dtype == np.int64 and (
-        not values.size or (values.min() >= _INT32.min and values.max() <= _INT32.max)
+    if (
+        from_python
+        and values.dtype == np.int64
+        and (not values.size or (values.min() >= _INT32.min and values.max() <= _INT32.max))
     ):
         return dtypes.int32
     return dtype_of_numpy(values.dtype)
@@ -77,8 +81,8 @@ def _host_values(val: Any) -> np.ndarray:
         ) from None
     if values.dtype == object or values.dtype.kind in "USmM":
         raise ValueError(
-            f"[array] Cannot make an array from a {type(val).__name__} of {values.dtype} values; use numbers within 64 bits, or nested "
-            "lists of them of equal lengths."
+            f"[array] Cannot make an array from a {type(val).__name__} of {values.dtype} values; use numbers within 64 "
+            "bits, or nested lists of them of equal lengths."
         )
     return values
 

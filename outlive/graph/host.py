@@ -1,7 +1,7 @@
 """Arrays seen from the host: numbers, lists, NumPy arrays, DLPack capsules, bytes.
 
-A view over an array's own memory is a lease: it keeps the memory's owner alive, so that nothing is donated and a later write to the array
-goes to a copy. bfloat16 becomes NumPy's through ml_dtypes, which is imported on first use.
+A view over an array's own memory is a lease: it keeps the memory's owner alive, so that nothing is donated and a later
+write to the array goes to a copy. bfloat16 becomes NumPy's through ml_dtypes, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def numpy_type(dtype: Dtype) -> np.dtype:
 
 
 def to_numpy(a: array, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    """`a` as a NumPy array: a view where no copy is asked for and none is needed. Raises ValueError where `copy=False` cannot be kept."""
+    """`a` as a NumPy array: a view where no copy is asked for and none is needed.
+
+    Raises ValueError where `copy=False` cannot be kept.
+    """
     kind = numpy_type(a.dtype)
     wanted = kind if dtype is None else np.dtype(dtype)
     if copy is False and wanted != kind:

@@ -1,7 +1,7 @@
 """Scaled dot-product attention (Vaswani et al. 2017) with grouped heads, masks of every kind, and attention sinks.
 
-A query that no key is allowed for attends to all keys alike under a boolean or causal mask; under an additive mask of -inf it is NaN, as the
-formula says. With sinks it attends to the sink alone, and is zero.
+A query that no key is allowed for attends to all keys alike under a boolean or causal mask; under an additive mask of
+-inf it is NaN, as the formula says. With sinks it attends to the sink alone, and is zero.
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import as_array, broadcast_shapes, dtypes, layout, promote
+from outlive.ops.creation import arange
+from outlive.ops.elementwise import add, divide, less_equal, maximum, multiply, subtract, where
 from outlive.ops.matmul import cast, matmul
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, reshape, sum_to, swapaxes
+from outlive.ops.slicing import one_by_one
+from outlive.ops.unary import exp, negative
 
 
 class Attention(Primitive):
-    """Reads q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), a mask that broadcasts to (B, H, Lq, Lk), sinks (H,)."""
+    """Reads q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv), a mask that broadcasts to (B, H, Lq, Lk), sinks
+    (H,).
+    """
 
     __slots__ = ("scale", "causal", "has_mask", "has_sinks")
     name = "scaled_dot_product_attention"
@@ -65,41 +72,35 @@ class Attention(Primitive):
         return weights / total
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import multiply, negative, subtract
-        from outlive.ops.reduce import sum
-
         q, k, v, *rest = primals
         weights, grouped = self._composed(q, k, rest)
         cotangent = _groups(cast(cotangents[0], dtypes.float32), k.shape[1])
         keys, values = [expand_dims(cast(a, dtypes.float32), 2) for a in (k, v)]
         toward = matmul(cotangent, swapaxes(values, -1, -2))
-        inner = sum(multiply(toward, weights), -1, True)
+        inner = reduce.sum(multiply(toward, weights), -1, True)
         scores = multiply(weights, subtract(toward, inner))
         made: list[Any] = []
         for i in argnums:
             if i == 0:
                 found = reshape(multiply(matmul(scores, keys), self.scale), q.shape)
             elif i == 1:
-                found = sum(multiply(matmul(swapaxes(scores, -1, -2), grouped), self.scale), 2)
+                found = reduce.sum(multiply(matmul(swapaxes(scores, -1, -2), grouped), self.scale), 2)
             elif i == 2:
-                found = sum(matmul(swapaxes(weights, -1, -2), cotangent), 2)
+                found = reduce.sum(matmul(swapaxes(weights, -1, -2), cotangent), 2)
             elif i == 3 and self.has_mask:
                 if primals[3].dtype is dtypes.bool_:
                     made.append(None)
                     continue
                 found = sum_to(reshape(scores, (*q.shape[:3], k.shape[2])), primals[3].shape)
             else:
-                left = subtract(1.0, sum(weights, -1, True))  # the sink's own weight
+                left = subtract(1.0, reduce.sum(weights, -1, True))  # the sink's own weight
                 each = reshape(negative(multiply(left, inner)), q.shape[:3])
-                found = sum(each, [0, 2])
+                found = reduce.sum(each, [0, 2])
             made.append(cast(found, primals[i].dtype))
         return made
 
     def _composed(self, q: array, k: array, rest: Any) -> tuple[array, array]:
         """(softmax weights, grouped queries) as float32 (B, Hkv, G, Lq, ...), from public ops."""
-        from outlive.ops.elementwise import add, exp, maximum, multiply, subtract, where
-        from outlive.ops.reduce import max, sum
-
         kinds = k.shape[1]
         grouped = _groups(cast(q, dtypes.float32), kinds)
         keys = expand_dims(cast(k, dtypes.float32), 2)
@@ -108,28 +109,22 @@ class Attention(Primitive):
         if allowed is not None:
             scores = where(allowed, scores, -float("inf"))
             if not self.has_sinks:
-                from outlive.ops.reduce import any
-
-                scores = where(any(allowed, -1, True), scores, 0.0)
+                scores = where(reduce.any(allowed, -1, True), scores, 0.0)
         if added is not None:
             scores = add(scores, added)
-        top = max(scores, -1, True)
+        top = reduce.max(scores, -1, True)
         if self.has_sinks:
             sink = reshape(cast(rest[-1], dtypes.float32), (1, kinds, -1, 1, 1))
             top = maximum(top, sink)
         weights = exp(subtract(scores, top))
-        total = sum(weights, -1, True)
+        total = reduce.sum(weights, -1, True)
         if self.has_sinks:
             total = add(total, exp(subtract(sink, top)))
-        from outlive.ops.elementwise import divide
 
         return divide(weights, total), grouped
 
     def _masks(self, q: array, k: array, rest: Any) -> tuple[array | None, array | None]:
         """(allowed keys, addend of the scores) in the shape of grouped scores."""
-        from outlive.ops.creation import arange
-        from outlive.ops.elementwise import less_equal
-
         queries, keys = q.shape[2], k.shape[2]
         if self.causal:
             last = reshape(arange(keys - queries, keys), (queries, 1))
@@ -140,8 +135,6 @@ class Attention(Primitive):
         return (mask, None) if mask.dtype is dtypes.bool_ else (None, cast(mask, dtypes.float32))
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        from outlive.ops.slicing import one_by_one
-
         if self.has_sinks and axes[-1] is not None:
             return one_by_one(lambda *row: _attended(self, row, None), inputs, axes)
         size = batch_size(inputs, axes)
@@ -189,7 +182,9 @@ def _checked(q: Any, k: Any, v: Any) -> tuple[array, array, array]:
         raise ValueError(f"[{_OP}] The heads of the queries must be a multiple of those of the keys: {shapes}.")
     kind = promote(promote(q.dtype, k.dtype), v.dtype)
     if kind.category is not dtypes.floating:
-        raise ValueError(f"[{_OP}] Needs real floating-point arrays; got {q.dtype.name}, {k.dtype.name}, {v.dtype.name}.")
+        raise ValueError(
+            f"[{_OP}] Needs real floating-point arrays; got {q.dtype.name}, {k.dtype.name}, {v.dtype.name}."
+        )
     return cast(q, kind), cast(k, kind), cast(v, kind)
 
 
@@ -201,7 +196,9 @@ def _mask(mask: Any, q: array, k: array) -> array:
     if found.dtype is dtypes.bool_:
         return found
     if promote(found.dtype, q.dtype) is not q.dtype:
-        raise ValueError(f"[{_OP}] An additive mask of {found.dtype.name} does not promote to the result's {q.dtype.name}.")
+        raise ValueError(
+            f"[{_OP}] An additive mask of {found.dtype.name} does not promote to the result's {q.dtype.name}."
+        )
     return cast(found, q.dtype)
 
 
@@ -218,10 +215,11 @@ def scaled_dot_product_attention(
 ) -> array:
     """softmax(scale * q k^T + mask) v, with the softmax in float32.
 
-    Shapes: q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv); H is a multiple of Hkv, and each key head serves H / Hkv query heads in a
-    row. `mask`: None, "causal" (the last query sees the last key), a boolean array (True: allowed) or an additive one, which broadcasts to
-    (B, H, Lq, Lk). `sinks` (H,): logits of an extra key without value. `force_fused` is accepted: there is one route for each device. Raises
-    ValueError where shapes, types or the mask do not fit.
+    Shapes: q (B, H, Lq, D), k (B, Hkv, Lk, D), v (B, Hkv, Lk, Dv); H is a multiple of Hkv, and each key head serves H /
+    Hkv query heads in a row. `mask`: None, "causal" (the last query sees the last key), a boolean array (True: allowed)
+    or an additive one, which broadcasts to (B, H, Lq, Lk). `sinks` (H,): logits of an extra key without value.
+    `force_fused` is accepted: there is one route for each device. Raises ValueError where shapes, types or the mask do
+    not fit.
     """
     q, k, v = _checked(q, k, v)
     causal = isinstance(mask, str)

@@ -1,4 +1,5 @@
-"""Numbers of few bits: packing, and the small floats of the OCP microscaling formats, in NumPy's and CuPy's common subset.
+"""Numbers of few bits: packing, and the small floats of the OCP microscaling formats, in NumPy's and CuPy's common
+subset.
 
 Codes of b bits lie one after the other, lowest bits first, in a stream of little-endian 32-bit words.
 """
@@ -92,7 +93,9 @@ def fp8_decode(xp: Any, codes: Any) -> Any:
 
 
 def e8m0_encode(xp: Any, values: Any) -> Any:
-    """Codes of the smallest powers of two that are not below positive float32 values, clipped to the format; 0 becomes 1.0."""
+    """Codes of the smallest powers of two that are not below positive float32 values, clipped to the format; 0 becomes
+    1.0.
+    """
     with_value = xp.where(values > 0, values, xp.float32(1))
     exponent = xp.ceil(xp.log2(with_value))
     exponent = xp.where(xp.isnan(exponent), xp.float32(0), exponent)

@@ -1,6 +1,8 @@
-"""Convolutions over one to three spatial axes, channels last, with strides, dilations of both operands, groups and uneven padding.
+"""Convolutions over one to three spatial axes, channels last, with strides, dilations of both operands, groups and
+uneven padding.
 
-The padded input is made by the encoder itself: a fill by value and a copy into the middle. There is no padding array to lose.
+The padded input is made by the encoder itself: a fill by value and a copy into the middle. There is no padding array to
+lose.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from typing import Any, NamedTuple
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import Dtype, as_array, dtypes, layout, strided_layout
+from outlive.ops.elementwise import add
 from outlive.ops.join import flip
 from outlive.ops.matmul import cast, inexact_type
 from outlive.ops.shape import batch_size, moveaxis, reshape, swapaxes
+from outlive.ops.slicing import one_by_one
 
 BLOCK_BYTES = 1 << 22
 """Input windows gathered at one time in the reference kernel."""
 
 
 class Geometry(NamedTuple):
-    """Of each spatial axis: stride, padding before and after, dilation of the kernel and of the input; then groups and mirroring."""
+    """Of each spatial axis: stride, padding before and after, dilation of the kernel and of the input; then groups and
+    mirroring.
+    """
 
     strides: tuple[int, ...]
     low: tuple[int, ...]
@@ -42,7 +48,9 @@ class Conv(Primitive):
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
         out = encoder.output(layout, False)
         padded = self._padded(encoder, inputs[0])
-        kernel = Window.make(self.geometry.strides, self.geometry.kernel_dilation, self.geometry.groups, self.geometry.flip)
+        kernel = Window.make(
+            self.geometry.strides, self.geometry.kernel_dilation, self.geometry.groups, self.geometry.flip
+        )
         encoder.dispatch(kernel, (padded, inputs[1]), (out,))
         return out
 
@@ -58,7 +66,9 @@ class Conv(Primitive):
         whole = encoder.temporary(_elements(shape) * source.dtype.itemsize, source.dtype)
         target = encoder.reshaped(whole, layout(shape, source.dtype))
         encoder.fill(target, 0)
-        kept = [_kept(n, d, a, m) for n, d, a, m in zip(source.shape[1:-1], g.input_dilation, g.low, spatial, strict=True)]
+        kept = [
+            _kept(n, d, a, m) for n, d, a, m in zip(source.shape[1:-1], g.input_dilation, g.low, spatial, strict=True)
+        ]
         if all(count for _, _, count in kept) and source.size:
             inner = (source.shape[0], *[count for _, _, count in kept], source.shape[-1])
             dense = target.layout.strides
@@ -79,8 +89,6 @@ class Conv(Primitive):
         ]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add
-
         x, w = primals
         terms = [
             _conv(t, w, self.geometry) if i == 0 else _conv(x, t, self.geometry)
@@ -100,7 +108,6 @@ class Conv(Primitive):
         if axes[0] is None and g.groups == 1:
             made = _conv(x, reshape(w, (-1, *w.shape[2:])), g)
             return [reshape(made, (*made.shape[:-1], size, -1))], [made.ndim - 1]
-        from outlive.ops.slicing import one_by_one
 
         return one_by_one(lambda a, b: _conv(a, b, g), inputs, axes)
 
@@ -178,7 +185,9 @@ def _kept(n: int, dilation: int, low: int, length: int) -> tuple[int, int, int]:
 
 
 def _input_cotangent(x: array, w: array, cotangent: array, g: Geometry) -> array:
-    """The transposed convolution: the cotangent, spread by the strides, with the mirrored kernel whose channels are exchanged."""
+    """The transposed convolution: the cotangent, spread by the strides, with the mirrored kernel whose channels are
+    exchanged.
+    """
     taps = w.shape[1:-1]
     low, high = [], []
     for i, k in enumerate(taps):
@@ -187,9 +196,7 @@ def _input_cotangent(x: array, w: array, cotangent: array, g: Geometry) -> array
         places = g.strides[i] * (cotangent.shape[i + 1] - 1) + 1 if cotangent.shape[i + 1] else 0
         low.append(reach - g.low[i])
         high.append(spread - places + g.low[i])
-    back = Geometry(
-        g.input_dilation, tuple(low), tuple(high), g.kernel_dilation, g.strides, g.groups, not g.flip
-    )
+    back = Geometry(g.input_dilation, tuple(low), tuple(high), g.kernel_dilation, g.strides, g.groups, not g.flip)
     return _conv(cotangent, _exchanged(w, g.groups), back)
 
 
@@ -231,8 +238,8 @@ def _conv(x: array, w: array, g: Geometry, stream: Any = None) -> array:
         reach = g.kernel_dilation[i] * (k - 1) + 1
         if length < reach:
             raise ValueError(
-                f"[conv] Axis {i + 1} of input {x.shape} has length {max(length, 0)} after padding, less than the {reach} that "
-                f"the weight {w.shape} reaches over."
+                f"[conv] Axis {i + 1} of input {x.shape} has length {max(length, 0)} after padding, less than "
+                f"the {reach} that the weight {w.shape} reaches over."
             )
         shape.append((length - reach) // g.strides[i] + 1)
     result = layout((*shape, w.shape[0]), x.dtype)
@@ -255,15 +262,16 @@ def _checked(x: Any, w: Any, groups: int, ndim: int | None) -> tuple[array, arra
     count = x.ndim - 2 if ndim is None else ndim
     if not 1 <= count <= 3 or x.ndim != count + 2 or w.ndim != count + 2:
         raise ValueError(
-            f"[conv] Needs 1 to 3 spatial axes, as in input (N, H, W, C) and weight (O, H, W, C); got shapes {x.shape} and {w.shape}."
+            f"[conv] Needs 1 to 3 spatial axes, as in input (N, H, W, C) and weight (O, H, W, C); got shapes "
+            f"{x.shape} and {w.shape}."
         )
     kind: Dtype = inexact_type("conv", x, w)
     if kind is dtypes.complex64:
         raise ValueError("[conv] Needs real floating-point arrays; convolve real and imaginary parts.")
     if groups < 1 or w.shape[0] % groups or w.shape[-1] * groups != x.shape[-1]:
         raise ValueError(
-            f"[conv] Channels do not fit: input {x.shape}, weight {w.shape}, {groups} groups (the input's channels must be groups "
-            "times the weight's, and the outputs a multiple of the groups)."
+            f"[conv] Channels do not fit: input {x.shape}, weight {w.shape}, {groups} groups (the input's channels must be "
+            "groups times the weight's, and the outputs a multiple of the groups)."
         )
     return cast(x, kind), cast(w, kind), count
 
@@ -284,11 +292,12 @@ def conv_general(
     *,
     stream: Any = None,
 ) -> array:
-    """The convolution (as in learning: without mirroring the kernel unless `flip`) of `input` (N, spatial..., C) with `weight`
-    (O, spatial..., C / groups): shape (N, spatial..., O).
+    """The convolution (as in learning: without mirroring the kernel unless `flip`) of `input` (N, spatial..., C) with
+    `weight` (O, spatial..., C / groups): shape (N, spatial..., O).
 
-    `padding`: zeros on both sides of each spatial axis, or (before, after); negative numbers cut. The dilations spread the kernel's and the
-    input's elements apart. Raises ValueError where numbers or shapes do not fit, and for types that are not real floating-point ones.
+    `padding`: zeros on both sides of each spatial axis, or (before, after); negative numbers cut. The dilations spread
+    the kernel's and the input's elements apart. Raises ValueError where numbers or shapes do not fit, and for types
+    that are not real floating-point ones.
     """
     x, w, count = _checked(input, weight, groups, None)
     uneven = not isinstance(padding, int) and len(padding) == 2 and not isinstance(padding[0], int)
@@ -306,14 +315,24 @@ def conv_general(
     return _conv(x, w, geometry, stream)
 
 
-def _forward(x: Any, w: Any, ndim: int, stride: Number, padding: Number, dilation: Number, groups: int, stream: Any) -> array:
+def _forward(
+    x: Any, w: Any, ndim: int, stride: Number, padding: Number, dilation: Number, groups: int, stream: Any
+) -> array:
     x, w, _ = _checked(x, w, groups, ndim)
     sides = _per_axis("Padding", padding, ndim, None)
     return conv_general(x, w, stride, (sides, sides), dilation, 1, groups, stream=stream)
 
 
 def conv1d(
-    input: Any, weight: Any, /, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1, *, stream: Any = None
+    input: Any,
+    weight: Any,
+    /,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    *,
+    stream: Any = None,
 ) -> array:
     """The convolution of `input` (N, L, C) with `weight` (O, K, C / groups); see `conv_general`."""
     return _forward(input, weight, 1, stride, padding, dilation, groups, stream)
@@ -350,7 +369,15 @@ def conv3d(
 
 
 def _transposed(
-    x: Any, w: Any, ndim: int, stride: Number, padding: Number, dilation: Number, output_padding: Number, groups: int, stream: Any
+    x: Any,
+    w: Any,
+    ndim: int,
+    stride: Number,
+    padding: Number,
+    dilation: Number,
+    output_padding: Number,
+    groups: int,
+    stream: Any,
 ) -> array:
     x, w, _ = _checked(x, w, groups, ndim)
     strides = _per_axis("Stride", stride, ndim, 1)
@@ -374,8 +401,9 @@ def conv_transpose1d(
     *,
     stream: Any = None,
 ) -> array:
-    """The transposed convolution of `input` (N, L, C) with `weight` (O, K, C / groups): `stride` spreads the input, `padding` cuts the
-    result, `output_padding` adds to its end. Raises as `conv_general` does."""
+    """The transposed convolution of `input` (N, L, C) with `weight` (O, K, C / groups): `stride` spreads the input,
+    `padding` cuts the result, `output_padding` adds to its end. Raises as `conv_general` does.
+    """
     return _transposed(input, weight, 1, stride, padding, dilation, output_padding, groups, stream)
 
 
@@ -407,14 +435,18 @@ def conv_transpose3d(
     *,
     stream: Any = None,
 ) -> array:
-    """The transposed convolution of `input` (N, D, H, W, C) with `weight` (O, KD, KH, KW, C / groups); see `conv_transpose1d`."""
+    """The transposed convolution of `input` (N, D, H, W, C) with `weight` (O, KD, KH, KW, C / groups); see
+    `conv_transpose1d`.
+    """
     return _transposed(input, weight, 3, stride, padding, dilation, output_padding, groups, stream)
 
 
 def convolve(a: Any, v: Any, /, mode: str = "full", *, stream: Any = None) -> array:
-    """The discrete convolution of two vectors. `mode`: "full" (length n + m - 1), "same" (max(n, m)) or "valid" (|n - m| + 1).
+    """The discrete convolution of two vectors. `mode`: "full" (length n + m - 1), "same" (max(n, m)) or "valid" (|n -
+    m| + 1).
 
-    Raises ValueError for other modes, for empty vectors or arrays that are not vectors, and for types that are not floating-point.
+    Raises ValueError for other modes, for empty vectors or arrays that are not vectors, and for types that are not
+    floating-point.
     """
     a, v = as_array(a), as_array(v)
     if a.ndim != 1 or v.ndim != 1 or not a.size or not v.size:
@@ -435,5 +467,6 @@ def convolve(a: Any, v: Any, /, mode: str = "full", *, stream: Any = None) -> ar
 
 
 __all__ = [
-    "conv1d", "conv2d", "conv3d", "conv_general", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve",
+    "conv1d", "conv2d", "conv3d", "conv_general", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "convolve",
 ]  # fmt: skip

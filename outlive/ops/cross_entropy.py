@@ -6,7 +6,9 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import as_array, constant, dtypes, layout
+from outlive.ops.elementwise import multiply
 from outlive.ops.gather import scatter_along
 from outlive.ops.matmul import cast
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims
@@ -33,16 +35,13 @@ class CrossEntropy(Primitive):
         writes[0][...] = xp.log(total) - chosen
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import multiply
-        from outlive.ops.reduce import softmax
-
         logits, targets = primals
         made: list[Any] = []
         for i in argnums:
             if i:
                 made.append(None)
                 continue
-            weights = softmax(cast(logits, dtypes.float32), -1)
+            weights = reduce.softmax(cast(logits, dtypes.float32), -1)
             places = expand_dims(targets, -1)
             minus = broadcast_to(constant(-1.0, dtypes.float32), places.shape)
             less = scatter_along(weights, places, minus, logits.ndim - 1, "add")
@@ -58,8 +57,8 @@ class CrossEntropy(Primitive):
 def cross_entropy(logits: Any, targets: Any, *, stream: Any = None) -> array:
     """logsumexp(logits) - logits[target] over the last axis, in float32: the loss of each element.
 
-    `logits`: (..., V), real floating-point; `targets`: integers (...) from 0 to V - 1. Raises ValueError where shapes or types do not fit; a
-    target out of range is an error of the result.
+    `logits`: (..., V), real floating-point; `targets`: integers (...) from 0 to V - 1. Raises ValueError where shapes
+    or types do not fit; a target out of range is an error of the result.
     """
     logits, targets = as_array(logits), as_array(targets)
     if logits.dtype.category is not dtypes.floating:
@@ -68,7 +67,8 @@ def cross_entropy(logits: Any, targets: Any, *, stream: Any = None) -> array:
         raise ValueError(f"[cross_entropy] Targets must be integer class indices; got {targets.dtype.name}.")
     if not logits.ndim or targets.shape != logits.shape[:-1]:
         raise ValueError(
-            f"[cross_entropy] Targets of shape {targets.shape} do not fit logits of shape {logits.shape} without the last axis."
+            f"[cross_entropy] Targets of shape {targets.shape} do not fit logits of shape {logits.shape} without "
+            "the last axis."
         )
     return apply(CrossEntropy.make(), (logits, targets), layout(targets.shape, dtypes.float32), stream)
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from outlive.graph.array import array
+from outlive.ops import reduce
 from outlive.ops.common import as_array, layout, promote
+from outlive.ops.elementwise import multiply
 from outlive.ops.matmul import cast, matmul
 from outlive.ops.shape import as_strided, broadcast_to, reshape, transpose
 
@@ -51,7 +53,9 @@ def _sizes(labels: Sequence[str], arrays: Sequence[array]) -> dict[str, int]:
         for label, n in zip(term, a.shape, strict=True):
             known = sizes.get(label, 1)
             if n != known and 1 not in (n, known):
-                raise ValueError(f"[einsum] Label {label!r} has length {known} in one operand and {n} in shape {a.shape}.")
+                raise ValueError(
+                    f"[einsum] Label {label!r} has length {known} in one operand and {n} in shape {a.shape}."
+                )
             sizes[label] = known if n == 1 else n
     return sizes
 
@@ -78,13 +82,11 @@ def _diagonal(a: array, term: str, stream: Any) -> tuple[array, str]:
 
 def _summed(a: array, term: str, kept: set[str], stream: Any) -> tuple[array, str]:
     """The operand summed over labels that nobody else needs."""
-    from outlive.ops.reduce import sum
-
     axes = [i for i, c in enumerate(term) if c not in kept]
     if not axes:
         return a, term
     kind = a.dtype
-    return cast(sum(a, axes, stream=stream), kind), "".join(c for c in term if c in kept)
+    return cast(reduce.sum(a, axes, stream=stream), kind), "".join(c for c in term if c in kept)
 
 
 def _arranged(a: array, term: str, wanted: Sequence[str], stream: Any) -> array:
@@ -97,9 +99,6 @@ def _arranged(a: array, term: str, wanted: Sequence[str], stream: Any) -> array:
 
 def _pair(a: array, first: str, b: array, second: str, kept: set[str], stream: Any) -> tuple[array, str]:
     """The contraction of two operands; `kept` are the labels that the rest or the result needs."""
-    from outlive.ops.elementwise import multiply
-    from outlive.ops.reduce import sum
-
     both = [c for c in first if c in second]
     contracted = [c for c in both if c not in kept]
     batch = [c for c in both if c in kept]
@@ -110,7 +109,7 @@ def _pair(a: array, first: str, b: array, second: str, kept: set[str], stream: A
         order = [*batch, *rows, *columns, *contracted]
         made = multiply(_arranged(a, first, order, stream), _arranged(b, second, order, stream), stream=stream)
         if contracted:
-            made = cast(sum(made, list(range(len(labels), len(order))), stream=stream), made.dtype)
+            made = cast(reduce.sum(made, list(range(len(labels), len(order))), stream=stream), made.dtype)
         return made, labels
     sizes = dict(zip(first, a.shape, strict=True))
     for c, n in zip(second, b.shape, strict=True):
@@ -141,8 +140,8 @@ def _count(sizes: dict[str, int], labels: Sequence[str]) -> int:
 def einsum(subscripts: str, *operands: Any, stream: Any = None) -> array:
     """The sum of products that `subscripts` says, as in "ij,jk->ik"; "..." stands for axes that broadcast.
 
-    A label that the result lacks is summed over. Without "->" the result has the labels that occur once, in alphabetical order. Raises
-    ValueError where labels and shapes do not fit.
+    A label that the result lacks is summed over. Without "->" the result has the labels that occur once, in
+    alphabetical order. Raises ValueError where labels and shapes do not fit.
     """
     arrays = [as_array(a) for a in operands]
     labels, result = _parsed(subscripts, arrays)

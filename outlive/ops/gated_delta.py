@@ -7,12 +7,14 @@ from typing import Any
 from outlive.graph.array import apply_many, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, dtypes, layout, promote
+from outlive.ops.creation import zeros
 from outlive.ops.matmul import cast
 from outlive.ops.slicing import one_by_one
 
 
 class GatedDelta(Primitive):
-    """Reads q, k (B, T, Hk, Dk), v (B, T, Hv, Dv), gamma (B, T, Hv[, Dk]), beta (B, T, Hv), state (B, Hv, Dv, Dk), mask (B, T).
+    """Reads q, k (B, T, Hk, Dk), v (B, T, Hv, Dv), gamma (B, T, Hv[, Dk]), beta (B, T, Hv), state (B, Hv, Dv, Dk), mask
+    (B, T).
 
     Writes outputs (B, T, Hv, Dv) and the last state.
     """
@@ -76,7 +78,10 @@ class _Step:
 
 
 class GatedDeltaBack(Primitive):
-    """Cotangents of the six inputs of `GatedDelta`: reads its inputs, then the cotangents of its outputs. Keeps every state."""
+    """Cotangents of the six inputs of `GatedDelta`: reads its inputs, then the cotangents of its outputs.
+
+    Keeps every state.
+    """
 
     __slots__ = ("has_mask",)
     name = "gated_delta_update_vjp"
@@ -94,7 +99,9 @@ class GatedDeltaBack(Primitive):
         states = [state]
         for t in range(q.shape[1]):
             after = _Step(xp, q, k, v, gamma, beta, t).states(states[-1])[1]
-            states.append(after if mask is None else xp.where(mask[:, t].astype(bool)[:, None, None, None], after, states[-1]))
+            states.append(
+                after if mask is None else xp.where(mask[:, t].astype(bool)[:, None, None, None], after, states[-1])
+            )
         toward = toward_last.astype(xp.float32)
         for t in range(q.shape[1] - 1, -1, -1):
             seen = None if mask is None else mask[:, t].astype(bool)
@@ -152,13 +159,11 @@ def gated_delta_update(
 ) -> list[array]:
     """The gated delta rule over T positions: [outputs (B, T, Hv, Dv), last state (B, Hv, Dv, Dk)].
 
-    At each position S becomes gamma S + beta (v - gamma S k) k^T, and the output is S q. Shapes: q, k (B, T, Hk, Dk); v (B, T, Hv, Dv), Hv
-    a multiple of Hk; gamma (B, T, Hv), or (B, T, Hv, Dk) for a decay of each key; beta (B, T, Hv). `initial_state` is zero if None.
-    Where `mask` (B, T) is false the state stays and the output is zero. The state is float32; outputs have q's, k's and v's common type. Raises
-    ValueError where shapes or types do not fit.
+    At each position S becomes gamma S + beta (v - gamma S k) k^T, and the output is S q. Shapes: q, k (B, T, Hk, Dk); v
+    (B, T, Hv, Dv), Hv a multiple of Hk; gamma (B, T, Hv), or (B, T, Hv, Dk) for a decay of each key; beta (B, T, Hv).
+    `initial_state` is zero if None. Where `mask` (B, T) is false the state stays and the output is zero. The state is
+    float32; outputs have q's, k's and v's common type. Raises ValueError where shapes or types do not fit.
     """
-    from outlive.ops.creation import zeros
-
     q, k, v, gamma, beta = [as_array(a) for a in (q, k, v, gamma, beta)]
     shapes = f"q {q.shape}, k {k.shape}, v {v.shape}, gamma {gamma.shape}, beta {beta.shape}"
     if not q.ndim == k.ndim == v.ndim == 4 or q.shape != k.shape or q.shape[:2] != v.shape[:2]:

@@ -1,6 +1,8 @@
-"""Elements at computed places: take, gather, and the scatters that write them, in place where nobody else sees the array.
+"""Elements at computed places: take, gather, and the scatters that write them, in place where nobody else sees the
+array.
 
-A negative index counts from the end. An index out of range is an error of the array that is made with it: raised when it is read.
+A negative index counts from the end. An index out of range is an error of the array that is made with it: raised when
+it is read.
 """
 
 from __future__ import annotations
@@ -11,11 +13,16 @@ from typing import Any
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, broadcast_shapes, dtypes, layout
+from outlive.ops.creation import arange, zeros
+from outlive.ops.elementwise import equal, multiply
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, checked_axis, flatten, moveaxis, reshape
 from outlive.ops.slicing import own_copy, with_zeros
+from outlive.ops.unary import negative
 
 MODES = ("none", "add", "subtract", "multiply", "divide", "maximum", "minimum")
-"""What a scatter does with an element and its update; "none" replaces it, and of several updates of one place the last stays."""
+"""What a scatter does with an element and its update; "none" replaces it, and of several updates of one place the last
+stays.
+"""
 
 
 def checked_indices(op: str, indices: Any) -> array:
@@ -98,8 +105,6 @@ def _batched_indices(indices: Sequence[array], axes: Sequence[int | None], size:
 
 
 def _batch_places(size: int, ndim: int) -> array:
-    from outlive.ops.creation import arange
-
     return reshape(arange(size), (size,) + (1,) * (ndim - 1))
 
 
@@ -123,8 +128,6 @@ class Scatter(Primitive):
         front[tuple(indices)] = _indices_first(xp, updates, indices[0].ndim, self.at)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         _, updates, *indices = primals
         cotangent = cotangents[0]
         made: list[Any] = []
@@ -144,7 +147,9 @@ class Scatter(Primitive):
 
 
 class ScatterReduce(Primitive):
-    """An array with elements at indices combined with updates by `mode`, one after the other in the order of the indices."""
+    """An array with elements at indices combined with updates by `mode`, one after the other in the order of the
+    indices.
+    """
 
     __slots__ = ("at", "axes", "mode")
     name = "scatter_reduce"
@@ -170,9 +175,9 @@ class ScatterReduce(Primitive):
         base, updates, *indices = primals
         return [self._cotangent(i, base, updates, indices, cotangents[0], outputs[0]) for i in argnums]
 
-    def _cotangent(self, i: int, base: array, updates: array, indices: list[array], cotangent: array, out: array) -> Any:
-        from outlive.ops.elementwise import equal, multiply, negative
-
+    def _cotangent(
+        self, i: int, base: array, updates: array, indices: list[array], cotangent: array, out: array
+    ) -> Any:
         if i > 1:
             return None
         seen = cotangent if i == 0 else gather(cotangent, indices, self.axes, self.at)
@@ -184,7 +189,9 @@ class ScatterReduce(Primitive):
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
         if self.mode not in ("add", "subtract"):
-            raise ValueError(f"[scatter] There is no forward derivative of updates by {self.mode!r} at computed indices.")
+            raise ValueError(
+                f"[scatter] There is no forward derivative of updates by {self.mode!r} at computed indices."
+            )
         base, updates, *_ = with_zeros(primals, tangents, argnums)
         return [scatter(base, updates, list(primals[2:]), self.axes, self.at, self.mode)]
 
@@ -217,8 +224,6 @@ class TakeAlongAxis(Primitive):
         writes[0][...] = reads[0][along(xp, reads[1], self.axis)]
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         a, indices = primals
         cotangent = cotangents[0]
         rest = [None if i else zeros(a.shape, cotangent.dtype) for i in argnums]
@@ -258,8 +263,6 @@ class ScatterAlongAxis(Primitive):
             getattr(xp, self.mode).at(writes[0], places, updates)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         indices, cotangent = primals[1], cotangents[0]
         made: list[Any] = []
         for i in argnums:
@@ -292,7 +295,8 @@ def along(xp: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 def gather(a: array, indices: Sequence[array], axes: tuple[int, ...], at: int, stream: Any = None) -> array:
     """The elements of `a` at `indices`, one array for each of `axes`, broadcast together.
 
-    The result has the axes of `a` that are not in `axes`, with the axes of the indices inserted before place `at` of them.
+    The result has the axes of `a` that are not in `axes`, with the axes of the indices inserted before place `at` of
+    them.
     """
     if len(axes) == 1 and at == axes[0]:
         index = indices[0]
@@ -318,7 +322,9 @@ def scatter(
     mode: str = "none",
     stream: Any = None,
 ) -> array:
-    """`a` with the elements that `gather` would take combined with `updates` (of `a`'s type and of the shape of its result)."""
+    """`a` with the elements that `gather` would take combined with `updates` (of `a`'s type and of the shape of its
+    result).
+    """
     indices, shape = _common(indices, stream)
     rest = [n for i, n in enumerate(a.shape) if i not in axes]
     updates = broadcast_to(updates, (*rest[:at], *shape, *rest[at:]), stream=stream)
@@ -328,13 +334,13 @@ def scatter(
 
 def scatter_zeros(a: array, updates: array, indices: Sequence[array], axes: tuple[int, ...], at: int) -> array:
     """Zeros of `a`'s shape with `updates` added at indices: the cotangent of a gather."""
-    from outlive.ops.creation import zeros
-
     return scatter(zeros(a.shape, updates.dtype), updates, indices, axes, at, "add")
 
 
 def scatter_along(a: array, indices: array, updates: array, axis: int, mode: str, stream: Any = None) -> array:
-    """`a` with the elements at `indices` along `axis` combined with `updates`; `a` has the indices' shape but for `axis`."""
+    """`a` with the elements at `indices` along `axis` combined with `updates`; `a` has the indices' shape but for
+    `axis`.
+    """
     updates = broadcast_to(updates, indices.shape, stream=stream)
     return apply(ScatterAlongAxis.make(axis, mode), (a, indices, updates), a._node.layout, stream)
 
@@ -342,8 +348,8 @@ def scatter_along(a: array, indices: array, updates: array, axis: int, mode: str
 def take(a: Any, /, indices: Any, axis: int | None = None, *, stream: Any = None) -> array:
     """The slices of `a` at `indices` along `axis` (None: of the flattened array).
 
-    `indices`: an integer or an integer array of shape S; the result has S in the place of `axis`. Raises ValueError for other types or an
-    empty axis, IndexError for an axis or an integer out of range.
+    `indices`: an integer or an integer array of shape S; the result has S in the place of `axis`. Raises ValueError for
+    other types or an empty axis, IndexError for an axis or an integer out of range.
     """
     a = as_array(a)
     if axis is None:
@@ -374,8 +380,8 @@ def _along_operands(op: str, a: array, indices: array, axis: int, stream: Any) -
 def take_along_axis(a: Any, /, indices: Any, axis: int | None = -1, *, stream: Any = None) -> array:
     """For each place, the element of `a` at the index along `axis` (None: of the flattened array).
 
-    `indices`: an integer array with as many axes as `a`; the axes other than `axis` broadcast. Raises ValueError for other types or shapes,
-    IndexError for an axis out of range.
+    `indices`: an integer array with as many axes as `a`; the axes other than `axis` broadcast. Raises ValueError for
+    other types or shapes, IndexError for an axis out of range.
     """
     a, indices = as_array(a), checked_indices("take_along_axis", indices)
     if axis is None:
@@ -388,19 +394,22 @@ def take_along_axis(a: Any, /, indices: Any, axis: int | None = -1, *, stream: A
 def put_along_axis(a: Any, /, indices: Any, values: Any, axis: int | None = None, *, stream: Any = None) -> array:
     """`a` with the elements at `indices` along `axis` (None: of the flattened array) replaced by `values`.
 
-    `values` are cast to `a`'s type and broadcast to the indices' shape; of several for one place the last stays. Raises ValueError for
-    indices of another type or shape, IndexError for an axis out of range.
+    `values` are cast to `a`'s type and broadcast to the indices' shape; of several for one place the last stays. Raises
+    ValueError for indices of another type or shape, IndexError for an axis out of range.
     """
     a, indices = as_array(a), checked_indices("put_along_axis", indices)
     values = as_array(values).astype(a.dtype)  # type: ignore[attr-defined]
     shape = a.shape
     if axis is None:
-        flat = put_along_axis(flatten(a, stream=stream), flatten(indices, stream=stream), _flat_values(values, indices), 0)
+        flat = put_along_axis(
+            flatten(a, stream=stream), flatten(indices, stream=stream), _flat_values(values, indices), 0
+        )
         return reshape(flat, shape, stream=stream)
     at = checked_axis("put_along_axis", axis, a.ndim)
     if indices.ndim != a.ndim:
         raise ValueError(
-            f"[put_along_axis] Indices of shape {indices.shape} do not fit an array of shape {shape}: both need as many axes."
+            f"[put_along_axis] Indices of shape {indices.shape} do not fit an array of shape {shape}: both need as "
+            "many axes."
         )
     wanted = (*shape[:at], indices.shape[at], *shape[at + 1 :])
     return scatter_along(a, broadcast_to(indices, wanted, stream=stream), values, at, "none", stream)

@@ -7,6 +7,8 @@ from typing import Any
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, broadcast_shapes, dtypes, layout
+from outlive.ops.elementwise import add, multiply, where
+from outlive.ops.gather import scatter_zeros
 from outlive.ops.join import repeat
 from outlive.ops.matmul import cast, inexact_type, matmul, product_shape
 from outlive.ops.quantized_matmul import arange_like, batch_indices, checked_places
@@ -15,7 +17,9 @@ from outlive.ops.slicing import Region, one_by_one, take_region
 
 
 class GatherMM(Primitive):
-    """Reads a (..., M, K), b (..., K, N), and indices of their matrices in flattened leading axes; `sorted`: b's ascend."""
+    """Reads a (..., M, K), b (..., K, N), and indices of their matrices in flattened leading axes; `sorted`: b's
+    ascend.
+    """
 
     __slots__ = ("sorted",)
     name = "gather_mm"
@@ -36,8 +40,6 @@ class GatherMM(Primitive):
             flat[rows] = made.reshape(part.shape[0], part.shape[1], -1)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.gather import scatter_zeros
-
         a, b, left, right = primals
         cotangent = cotangents[0]
         places = reshape(arange_like(right), right.shape)
@@ -56,11 +58,11 @@ class GatherMM(Primitive):
         return made
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add
-
         a, b, left, right = primals
         terms = [
-            _gathered(t, b, left, right, self.sorted, None) if i == 0 else _gathered(a, t, left, right, self.sorted, None)
+            _gathered(t, b, left, right, self.sorted, None)
+            if i == 0
+            else _gathered(a, t, left, right, self.sorted, None)
             for i, t in zip(argnums, tangents, strict=True)
             if i < 2
         ]
@@ -75,8 +77,8 @@ def _gathered(a: array, b: array, left: array, right: array, ascending: bool, st
     left, right = broadcast_to(left, shape, stream=stream), broadcast_to(right, shape, stream=stream)
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(
-            f"[gather_mm] Shapes {a.shape} and {b.shape} do not fit: the last axis of the first must equal the second to last "
-            "of the second."
+            f"[gather_mm] Shapes {a.shape} and {b.shape} do not fit: the last axis of the first must equal the second to "
+            "last of the second."
         )
     return apply(
         GatherMM.make(ascending), (a, b, left, right), layout((*shape, a.shape[-2], b.shape[-1]), a.dtype), stream
@@ -84,13 +86,21 @@ def _gathered(a: array, b: array, left: array, right: array, ascending: bool, st
 
 
 def gather_mm(
-    a: Any, b: Any, /, lhs_indices: Any = None, rhs_indices: Any = None, *, sorted_indices: bool = False, stream: Any = None
+    a: Any,
+    b: Any,
+    /,
+    lhs_indices: Any = None,
+    rhs_indices: Any = None,
+    *,
+    sorted_indices: bool = False,
+    stream: Any = None,
 ) -> array:
     """Products of chosen matrices of `a` (..., M, K) with chosen matrices of `b` (..., K, N).
 
-    `lhs_indices` and `rhs_indices` (integers that broadcast to a shape S; by default all matrices in order) count matrices in the flattened
-    leading axes; the result has shape (*S, M, N). Vectors act as in `matmul`. `sorted_indices` says that `rhs_indices` ascend: a hint that
-    never changes the result. Raises ValueError where shapes or types do not fit; an index out of range is an error of the result.
+    `lhs_indices` and `rhs_indices` (integers that broadcast to a shape S; by default all matrices in order) count
+    matrices in the flattened leading axes; the result has shape (*S, M, N). Vectors act as in `matmul`.
+    `sorted_indices` says that `rhs_indices` ascend: a hint that never changes the result. Raises ValueError where
+    shapes or types do not fit; an index out of range is an error of the result.
     """
     a, b = as_array(a), as_array(b)
     if lhs_indices is None and rhs_indices is None:
@@ -111,15 +121,13 @@ def gather_mm(
 
 def _masked(a: array, mask: Any, block_size: int, which: str, stream: Any) -> array:
     """`a` with each block of its last two axes under its element of `mask`."""
-    from outlive.ops.elementwise import multiply, where
-
     mask = as_array(mask)
     rows, columns = a.shape[-2:]
     wanted = (-(-rows // block_size), -(-columns // block_size))
     if mask.ndim < 2 or mask.shape[-2:] != wanted:
         raise ValueError(
-            f"[block_masked_mm] Mask {which} of shape {mask.shape} does not fit a matrix of {rows} by {columns} in blocks of "
-            f"{block_size}: its last axes must be {wanted}."
+            f"[block_masked_mm] Mask {which} of shape {mask.shape} does not fit a matrix of {rows} by {columns} in blocks "
+            f"of {block_size}: its last axes must be {wanted}."
         )
     wide = repeat(repeat(mask, block_size, -2, stream=stream), block_size, -1, stream=stream)
     ndim = wide.ndim
@@ -141,9 +149,11 @@ def block_masked_mm(
     *,
     stream: Any = None,
 ) -> array:
-    """`a @ b` with blocks of `block_size` by `block_size` of the operands and of the result left out (boolean masks) or weighted.
+    """`a @ b` with blocks of `block_size` by `block_size` of the operands and of the result left out (boolean masks) or
+    weighted.
 
-    A mask holds an element a block, the last ones of which may be cut by the matrix. Raises ValueError where shapes or types do not fit.
+    A mask holds an element a block, the last ones of which may be cut by the matrix. Raises ValueError where shapes or
+    types do not fit.
     """
     a, b = as_array(a), as_array(b)
     if a.ndim < 2 or b.ndim < 2:
@@ -178,9 +188,11 @@ class SegmentedMM(Primitive):
 
 
 def segmented_mm(a: Any, b: Any, /, segments: Any, *, stream: Any = None) -> array:
-    """Products of `a` (M, K) and `b` (K, N) over parts of the summed axis: one for each pair (start, end) of `segments` (..., 2).
+    """Products of `a` (M, K) and `b` (K, N) over parts of the summed axis: one for each pair (start, end) of `segments`
+    (..., 2).
 
-    The result has shape (..., M, N). Raises ValueError where shapes or types do not fit; a segment out of range is an error of the result.
+    The result has shape (..., M, N). Raises ValueError where shapes or types do not fit; a segment out of range is an
+    error of the result.
     """
     a, b = as_array(a), as_array(b)
     segments = as_array(segments)

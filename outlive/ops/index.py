@@ -11,6 +11,7 @@ import numpy as np
 from outlive.graph.array import apply, array, wrap
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, broadcast_shapes, constant, dtypes
+from outlive.ops.elementwise import where
 from outlive.ops.gather import gather, scatter
 from outlive.ops.shape import broadcast_to, reshape
 from outlive.ops.slicing import NEW, Region, take_region, update_region
@@ -28,7 +29,8 @@ class Place(NamedTuple):
 def locate(op: str, a: array, index: Any) -> Place:
     """The place of `index` (any mixture of integers, slices, None, one `...` and integer arrays) in `a`.
 
-    Raises IndexError for an integer out of range, ValueError for too many indices, unknown types, boolean masks, or a step of 0.
+    Raises IndexError for an integer out of range, ValueError for too many indices, unknown types, boolean masks, or a
+    step of 0.
     """
     items = _expanded(op, a, index if type(index) is tuple else (index,))
     kept: list[int] = []
@@ -70,9 +72,7 @@ def locate(op: str, a: array, index: Any) -> Place:
     if not arrays:
         return Place(region)
     together = advanced[-1] - advanced[0] + 1 == len(advanced)
-    return Place(
-        region, tuple([i for _, i in arrays]), tuple([axis for axis, _ in arrays]), before if together else 0
-    )
+    return Place(region, tuple([i for _, i in arrays]), tuple([axis for axis, _ in arrays]), before if together else 0)
 
 
 def _expanded(op: str, a: array, items: tuple[Any, ...]) -> list[Any]:
@@ -113,8 +113,8 @@ def _index_item(op: str, item: Any) -> int | array:
     if isinstance(item, array):
         if item.dtype is dtypes.bool_:
             raise ValueError(
-                f"[{op}] A boolean mask cannot be used here, since the shape would depend on its values; it can stand alone in an "
-                "assignment, or use where."
+                f"[{op}] A boolean mask cannot be used here, since the shape would depend on its values; it can stand "
+                "alone in an assignment, or use where."
             )
         raise ValueError(f"[{op}] Indices must be integers; got an array of {item.dtype.name}.")
     if not isinstance(item, (bool, np.bool_)) and hasattr(item, "__index__"):
@@ -249,8 +249,6 @@ class MaskedScatter(Primitive):
 
 
 def _masked(op: str, a: array, mask: array, value: Any) -> array:
-    from outlive.ops.elementwise import where
-
     if mask.ndim > a.ndim or mask.shape != a.shape[: mask.ndim]:
         raise ValueError(f"[{op}] A mask of shape {mask.shape} does not fit the beginning of shape {a.shape}.")
     update = _value(a, value)
@@ -264,7 +262,10 @@ _COMBINE = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 
 
 class ArrayAt:
-    """`a.at[index]`: updates of the elements at `index`, each of which returns a new array. Repeated indices count each time."""
+    """`a.at[index]`: updates of the elements at `index`, each of which returns a new array.
+
+    Repeated indices count each time.
+    """
 
     __slots__ = ("_array", "_index")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from outlive.graph.array import apply, array, wrap
 from outlive.graph.convert import Stacking
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import as_array, constant, dtypes, layout, promote, strided_layout
+from outlive.ops.elementwise import not_equal, subtract, where
 from outlive.ops.shape import (
     batch_first,
     batch_size,
@@ -81,19 +84,17 @@ class Pad(Primitive):
         return take_region(a, Region(tuple(range(ndim)), shape, self.low, (1,) * ndim))
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import subtract
-        from outlive.ops.reduce import sum
-
         inner = self._inner(cotangents[0], primals[0].shape)
-        return [inner if i == 0 else reshape(subtract(sum(cotangents[0]), sum(inner)), primals[1].shape) for i in argnums]
+        return [
+            inner if i == 0 else reshape(subtract(reduce.sum(cotangents[0]), reduce.sum(inner)), primals[1].shape)
+            for i in argnums
+        ]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
         inner, value = with_zeros(primals, tangents, argnums)
         return [_pad_constant(inner, self.low, self.high, value, None)]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        from outlive.ops.elementwise import where
-
         low, high = (0, *self.low), (0, *self.high)
         size = batch_size(inputs, axes)
         a = batch_first(inputs[0], axes[0], size)
@@ -121,8 +122,8 @@ def _arrays(op: str, arrays: Any) -> list[array]:
 def concatenate(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = None) -> array:
     """The arrays one after the other along `axis` (None: flattened first), in their common type.
 
-    Raises ValueError where there is none, or where other axes differ in length, IndexError for an axis out of range, TypeError for what is
-    no array.
+    Raises ValueError where there is none, or where other axes differ in length, IndexError for an axis out of range,
+    TypeError for what is no array.
     """
     made = _arrays("concatenate", arrays)
     if axis is None:
@@ -168,11 +169,14 @@ def unstack(x: Any, /, *, axis: int = 0, stream: Any = None) -> tuple[array, ...
     shape = moved.shape
     kept, steps = tuple(range(1, len(shape))), (1,) * len(shape)
     rest = (0,) * (len(shape) - 1)
-    return tuple([take_region(moved, Region(kept, (1, *shape[1:]), (i, *rest), steps), stream) for i in range(shape[0])])
+    return tuple(
+        [take_region(moved, Region(kept, (1, *shape[1:]), (i, *rest), steps), stream) for i in range(shape[0])]
+    )
 
 
 def split(a: Any, /, indices_or_sections: int | Sequence[int], axis: int = 0, *, stream: Any = None) -> list[array]:
-    """Parts of `a` along `axis`: so many of equal length, or cut before each of the given indices (negative ones count from the end).
+    """Parts of `a` along `axis`: so many of equal length, or cut before each of the given indices (negative ones count
+    from the end).
 
     Raises ValueError where the axis does not divide into equal parts, IndexError for an axis out of range.
     """
@@ -184,14 +188,14 @@ def split(a: Any, /, indices_or_sections: int | Sequence[int], axis: int = 0, *,
         if count <= 0:
             raise ValueError(f"[split] The number of parts must be positive; got {count}.")
         if length % count:
-            raise ValueError(f"[split] Axis {axis} of shape {a.shape} does not divide into {count} parts of equal length.")
+            raise ValueError(
+                f"[split] Axis {axis} of shape {a.shape} does not divide into {count} parts of equal length."
+            )
         cuts = [length // count * i for i in range(count + 1)]
     else:
         inside = [max(0, min(i + length if i < 0 else i, length)) for i in map(int, indices_or_sections)]
         cuts = [0, *inside, length]
-    return [
-        axis_range(a, at, start, max(0, stop - start), stream=stream) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    return [axis_range(a, at, start, max(0, stop - start), stream=stream) for start, stop in itertools.pairwise(cuts)]
 
 
 PadWidth = int | Sequence[int] | Sequence[Sequence[int]]
@@ -219,15 +223,13 @@ def _widths(a: array, pad_width: PadWidth) -> list[tuple[int, int]]:
     return pairs
 
 
-def pad(
-    a: Any, pad_width: PadWidth, mode: str = "constant", constant_values: Any = 0, *, stream: Any = None
-) -> array:
+def pad(a: Any, pad_width: PadWidth, mode: str = "constant", constant_values: Any = 0, *, stream: Any = None) -> array:
     """`a` with elements added before and after along each axis.
 
-    `pad_width`: one number for all sides, a pair (before, after) for all axes, or a pair for each axis. `mode`: "constant" (with
-    `constant_values`, one number, cast to `a`'s type), "edge" (repeats the outermost elements), "reflect" (mirrors at the outermost
-    element, again and again) or "symmetric" (mirrors at the border). Raises ValueError for other modes, for widths that do not fit, and
-    where an empty axis has nothing to repeat.
+    `pad_width`: one number for all sides, a pair (before, after) for all axes, or a pair for each axis. `mode`:
+    "constant" (with `constant_values`, one number, cast to `a`'s type), "edge" (repeats the outermost elements),
+    "reflect" (mirrors at the outermost element, again and again) or "symmetric" (mirrors at the border). Raises
+    ValueError for other modes, for widths that do not fit, and where an empty axis has nothing to repeat.
     """
     a = as_array(a)
     pairs = _widths(a, pad_width)
@@ -265,17 +267,23 @@ def _pad_axis(a: array, axis: int, low: int, high: int, mode: str, stream: Any) 
         return concatenate([*before, a, *after], axis, stream=stream)
     skip = 1 if mode == "reflect" else 0
     return concatenate(
-        [*_mirrors(a, axis, low, skip, True, stream)[::-1], a, *_mirrors(a, axis, high, skip, False, stream)], axis, stream=stream
+        [*_mirrors(a, axis, low, skip, True, stream)[::-1], a, *_mirrors(a, axis, high, skip, False, stream)],
+        axis,
+        stream=stream,
     )
 
 
 def _repeat_edge(a: array, axis: int, at: int, count: int, stream: Any) -> array:
     shape = a.shape
-    return broadcast_to(axis_range(a, axis, at, 1, stream=stream), (*shape[:axis], count, *shape[axis + 1 :]), stream=stream)
+    return broadcast_to(
+        axis_range(a, axis, at, 1, stream=stream), (*shape[:axis], count, *shape[axis + 1 :]), stream=stream
+    )
 
 
 def _mirrors(a: array, axis: int, count: int, skip: int, before: bool, stream: Any) -> list[array]:
-    """Pieces from the array outwards, alternately mirrored and straight; `skip` elements at each border are not repeated."""
+    """Pieces from the array outwards, alternately mirrored and straight; `skip` elements at each border are not
+    repeated.
+    """
     n = a.shape[axis]
     made = []
     mirrored = True
@@ -291,7 +299,10 @@ def _mirrors(a: array, axis: int, count: int, skip: int, before: bool, stream: A
 
 
 def repeat(array: Any, repeats: int, axis: int | None = None, *, stream: Any = None) -> array:
-    """Each element along `axis` (None: of the flattened array) `repeats` times in a row. Raises ValueError for a negative count."""
+    """Each element along `axis` (None: of the flattened array) `repeats` times in a row.
+
+    Raises ValueError for a negative count.
+    """
     a = as_array(array)
     if not isinstance(repeats, int):
         raise TypeError(f"[repeat] `repeats` must be an integer; got {type(repeats).__name__}.")
@@ -301,12 +312,17 @@ def repeat(array: Any, repeats: int, axis: int | None = None, *, stream: Any = N
         a, axis = flatten(a, stream=stream), 0
     at = checked_axis("repeat", axis, a.ndim)
     shape = a.shape
-    wide = broadcast_to(expand_dims(a, at + 1, stream=stream), (*shape[: at + 1], repeats, *shape[at + 1 :]), stream=stream)
+    wide = broadcast_to(
+        expand_dims(a, at + 1, stream=stream), (*shape[: at + 1], repeats, *shape[at + 1 :]), stream=stream
+    )
     return reshape(wide, (*shape[:at], shape[at] * repeats, *shape[at + 1 :]), stream=stream)
 
 
 def tile(a: Any, reps: int | Sequence[int], /, *, stream: Any = None) -> array:
-    """`a` laid out `reps` times along each axis; the shorter of `reps` and the shape gets leading ones. Raises ValueError if negative."""
+    """`a` laid out `reps` times along each axis; the shorter of `reps` and the shape gets leading ones.
+
+    Raises ValueError if negative.
+    """
     a = as_array(a)
     counts = (reps,) if isinstance(reps, int) else tuple(int(r) for r in reps)
     if any(r < 0 for r in counts):
@@ -325,9 +341,9 @@ def roll(
 ) -> array:
     """`a` with elements shifted along `axis`, those that leave at one end entering at the other.
 
-    `shift` and `axis`: one number for all, or one for each axis named (what is left over in the longer list of shifts is not used; several
-    shifts without `axis` add up). `axis` None shifts the flattened array. Raises IndexError for an axis out of range, ValueError where
-    there are fewer shifts than axes.
+    `shift` and `axis`: one number for all, or one for each axis named (what is left over in the longer list of shifts
+    is not used; several shifts without `axis` add up). `axis` None shifts the flattened array. Raises IndexError for an
+    axis out of range, ValueError where there are fewer shifts than axes.
     """
     a = as_array(a)
     shifts = [shift] if isinstance(shift, int) else list(shift)
@@ -351,12 +367,17 @@ def _roll_axis(a: array, shift: int, axis: int, stream: Any) -> array:
     if not shift:
         return a
     return concatenate(
-        [axis_range(a, axis, n - shift, shift, stream=stream), axis_range(a, axis, 0, n - shift, stream=stream)], axis, stream=stream
+        [axis_range(a, axis, n - shift, shift, stream=stream), axis_range(a, axis, 0, n - shift, stream=stream)],
+        axis,
+        stream=stream,
     )
 
 
 def flip(a: Any, /, axis: int | Sequence[int] | None = None, *, stream: Any = None) -> array:
-    """`a` with the order of elements reversed along `axis` (None: all axes); a view. Raises IndexError for an axis out of range."""
+    """`a` with the order of elements reversed along `axis` (None: all axes); a view.
+
+    Raises IndexError for an axis out of range.
+    """
     a = as_array(a)
     axes = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     for at in sorted({checked_axis("flip", i, a.ndim) for i in axes}):
@@ -369,8 +390,6 @@ def diff(a: Any, /, n: int = 1, axis: int = -1, *, stream: Any = None) -> array:
 
     Raises ValueError for a negative `n`, IndexError for an axis out of range.
     """
-    from outlive.ops.elementwise import not_equal, subtract
-
     a = as_array(a)
     if n < 0:
         raise ValueError(f"[diff] The order must not be negative; got {n}.")
@@ -379,7 +398,9 @@ def diff(a: Any, /, n: int = 1, axis: int = -1, *, stream: Any = None) -> array:
     for _ in range(n):
         length = max(a.shape[at] - 1, 0)
         first = min(1, a.shape[at])
-        a = minus(axis_range(a, at, first, length, stream=stream), axis_range(a, at, 0, length, stream=stream), stream=stream)
+        a = minus(
+            axis_range(a, at, first, length, stream=stream), axis_range(a, at, 0, length, stream=stream), stream=stream
+        )
     return wrap(a._node)
 
 

@@ -1,4 +1,7 @@
-"""Matrix products and what is made of them. Sums of half-precision products are accumulated in float32 and rounded once."""
+"""Matrix products and what is made of them.
+
+Sums of half-precision products are accumulated in float32 and rounded once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import (
     Dtype,
     as_array,
@@ -17,6 +21,7 @@ from outlive.ops.common import (
     promote,
     strided_layout,
 )
+from outlive.ops.elementwise import add, multiply
 from outlive.ops.shape import (
     batch_first,
     batch_size,
@@ -29,6 +34,7 @@ from outlive.ops.shape import (
     view_strides,
 )
 from outlive.ops.slicing import with_zeros
+from outlive.ops.unary import conjugate
 
 
 def folded(encoder: Any, operand: Any) -> Any | None:
@@ -84,8 +90,6 @@ class Matmul(Primitive):
         return made
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add
-
         a, b = primals
         given = dict(zip(argnums, tangents, strict=True))
         terms = [matmul(t, b) if i == 0 else matmul(a, t) for i, t in given.items()]
@@ -131,8 +135,6 @@ class AddMM(Primitive):
             xp.add(out, c if self.beta == 1 else c * out.dtype.type(self.beta), out=out)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import multiply
-
         c, a, b = primals
         cotangent = cotangents[0]
         made = []
@@ -146,8 +148,6 @@ class AddMM(Primitive):
         return made
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add
-
         _, a, b = primals
         dc, da, db = with_zeros(primals, tangents, argnums)
         return [add(addmm(dc, da, b, self.alpha, self.beta), addmm(dc, a, db, self.alpha, 0.0))]
@@ -182,8 +182,8 @@ def product_shape(op: str, a: array, b: array) -> tuple[int, ...]:
     """Shape of a @ b for operands with two axes or more; raises ValueError where they do not fit."""
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(
-            f"[{op}] Shapes {a.shape} and {b.shape} do not fit: the last axis of the first ({a.shape[-1]}) must equal the "
-            f"second to last of the second ({b.shape[-2]})."
+            f"[{op}] Shapes {a.shape} and {b.shape} do not fit: the last axis of the first ({a.shape[-1]}) must equal "
+            f"the second to last of the second ({b.shape[-2]})."
         )
     batch = a.shape[:-2]
     if batch != b.shape[:-2]:
@@ -192,7 +192,9 @@ def product_shape(op: str, a: array, b: array) -> tuple[int, ...]:
 
 
 def matmul(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """The matrix product of the last two axes; the others broadcast. A vector acts as a row on the left, as a column on the right.
+    """The matrix product of the last two axes; the others broadcast.
+
+    A vector acts as a row on the left, as a column on the right.
 
     Raises ValueError where the shapes do not fit, for arrays without axes, and for types that are not floating-point.
     """
@@ -228,9 +230,7 @@ def _vector_product(a: array, b: array, stream: Any) -> array:
     return reshape(made, kept, stream=stream)
 
 
-def addmm(
-    c: Any, a: Any, b: Any, /, alpha: float = 1.0, beta: float = 1.0, *, stream: Any = None
-) -> array:
+def addmm(c: Any, a: Any, b: Any, /, alpha: float = 1.0, beta: float = 1.0, *, stream: Any = None) -> array:
     """`beta * c + alpha * (a @ b)`, rounded once; `c` broadcasts to the product's shape.
 
     Raises ValueError where the shapes do not fit, and for types that are not real floating-point ones.
@@ -249,8 +249,6 @@ def addmm(
 
 
 def _vector_addmm(c: array, a: array, b: array, alpha: float, beta: float, stream: Any) -> array:
-    from outlive.ops.elementwise import add, multiply
-
     product = matmul(a, b, stream=stream)
     if broadcast_shapes("addmm", c.shape, product.shape) != product.shape:
         raise ValueError(f"[addmm] An addend of shape {c.shape} does not fit a product of shape {product.shape}.")
@@ -258,12 +256,12 @@ def _vector_addmm(c: array, a: array, b: array, alpha: float, beta: float, strea
 
 
 def inner(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Sums of products along the last axes of both: shape `a.shape[:-1] + b.shape[:-1]`. An array without axes multiplies.
+    """Sums of products along the last axes of both: shape `a.shape[:-1] + b.shape[:-1]`.
+
+    An array without axes multiplies.
 
     Raises ValueError where the last axes differ, and for types that are not floating-point.
     """
-    from outlive.ops.elementwise import multiply
-
     a, b = as_array(a), as_array(b)
     if not a.ndim or not b.ndim:
         return multiply(a, b, stream=stream)
@@ -274,16 +272,16 @@ def inner(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
 def outer(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """All products of an element of `a` with one of `b`, both flattened: shape (a.size, b.size)."""
-    from outlive.ops.elementwise import multiply
-
     a, b = as_array(a), as_array(b)
     return multiply(reshape(a, (a.size, 1), stream=stream), flatten(b, stream=stream), stream=stream)
 
 
 def tensordot(a: Any, b: Any, /, axes: int | Sequence[Sequence[int]] = 2, *, stream: Any = None) -> array:
-    """Sums of products over axes of `a` and `b`: the last `axes` of `a` with the first of `b`, or the axes listed for each.
+    """Sums of products over axes of `a` and `b`: the last `axes` of `a` with the first of `b`, or the axes listed for
+    each.
 
-    The result has the other axes of `a`, then those of `b`. Raises ValueError where the axes do not fit, IndexError for one out of range.
+    The result has the other axes of `a`, then those of `b`. Raises ValueError where the axes do not fit, IndexError for
+    one out of range.
     """
     a, b = as_array(a), as_array(b)
     if isinstance(axes, int):
@@ -296,7 +294,9 @@ def tensordot(a: Any, b: Any, /, axes: int | Sequence[Sequence[int]] = 2, *, str
     if len(first) != len(second):
         raise ValueError(f"[tensordot] As many axes are needed for each array; got {len(first)} and {len(second)}.")
     if [a.shape[i] for i in first] != [b.shape[i] for i in second]:
-        raise ValueError(f"[tensordot] Axes {first} of shape {a.shape} and {second} of shape {b.shape} differ in length.")
+        raise ValueError(
+            f"[tensordot] Axes {first} of shape {a.shape} and {second} of shape {b.shape} differ in length."
+        )
     kept_a = [i for i in range(a.ndim) if i not in first]
     kept_b = [i for i in range(b.ndim) if i not in second]
     rows = [a.shape[i] for i in kept_a]
@@ -318,8 +318,6 @@ def _product(lengths: Sequence[int]) -> int:
 
 def kron(a: Any, b: Any, *, stream: Any = None) -> array:
     """The Kronecker product: every element of `a` times the whole of `b`. The shorter shape gets leading ones."""
-    from outlive.ops.elementwise import multiply
-
     a, b = as_array(a), as_array(b)
     ndim = max(a.ndim, b.ndim)
     first = (1,) * (ndim - a.ndim) + a.shape
@@ -331,10 +329,10 @@ def kron(a: Any, b: Any, *, stream: Any = None) -> array:
 
 
 def vecdot(a: Any, b: Any, /, *, axis: int = -1, stream: Any = None) -> array:
-    """Sums of conj(a) * b along `axis`; the other axes broadcast. Raises ValueError where the axis is missing or its lengths differ."""
-    from outlive.ops.elementwise import conjugate, multiply
-    from outlive.ops.reduce import sum
+    """Sums of conj(a) * b along `axis`; the other axes broadcast.
 
+    Raises ValueError where the axis is missing or its lengths differ.
+    """
     a, b = as_array(a), as_array(b)
     if axis >= 0 or -axis > min(a.ndim, b.ndim):
         if not 0 <= axis < min(a.ndim, b.ndim) or a.ndim != b.ndim:
@@ -344,7 +342,7 @@ def vecdot(a: Any, b: Any, /, *, axis: int = -1, stream: Any = None) -> array:
         raise ValueError(f"[vecdot] Axis {axis} of shapes {a.shape} and {b.shape} differs in length.")
     if a.dtype is dtypes.complex64:
         a = conjugate(a, stream=stream)
-    return sum(multiply(a, b, stream=stream), axis, stream=stream)
+    return reduce.sum(multiply(a, b, stream=stream), axis, stream=stream)
 
 
 __all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]

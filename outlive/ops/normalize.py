@@ -6,10 +6,14 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import Dtype, as_array, dtypes, layout, promote
+from outlive.ops.creation import ones
+from outlive.ops.elementwise import add, multiply, subtract
 from outlive.ops.matmul import cast
-from outlive.ops.shape import moveaxis, sum_to
+from outlive.ops.shape import broadcast_to, moveaxis, sum_to
 from outlive.ops.slicing import one_by_one
+from outlive.ops.unary import rsqrt, square
 
 
 class RMSNorm(Primitive):
@@ -29,12 +33,9 @@ class RMSNorm(Primitive):
         writes[0][...] = scaled if len(reads) == 1 else scaled * reads[1]
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import add, multiply, rsqrt, square, subtract
-        from outlive.ops.reduce import mean
-
         x, *weight = [_float32(a) for a in primals]
         cotangent = _float32(cotangents[0])
-        scale = rsqrt(add(mean(square(x), -1, True), self.eps))
+        scale = rsqrt(add(reduce.mean(square(x), -1, True), self.eps))
         normal = multiply(x, scale)
         given = multiply(cotangent, weight[0]) if weight else cotangent
         made = []
@@ -42,16 +43,13 @@ class RMSNorm(Primitive):
             if i:
                 made.append(_like(sum_to(multiply(cotangent, normal), primals[1].shape), primals[1]))
             else:
-                along = multiply(normal, mean(multiply(given, normal), -1, True))
+                along = multiply(normal, reduce.mean(multiply(given, normal), -1, True))
                 made.append(_like(multiply(scale, subtract(given, along)), primals[0]))
         return made
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add, multiply, rsqrt, square, subtract
-        from outlive.ops.reduce import mean
-
         x, *weight = [_float32(a) for a in primals]
-        scale = rsqrt(add(mean(square(x), -1, True), self.eps))
+        scale = rsqrt(add(reduce.mean(square(x), -1, True), self.eps))
         normal = multiply(x, scale)
         total: array | None = None
         for i, t in zip(argnums, tangents, strict=True):
@@ -59,7 +57,7 @@ class RMSNorm(Primitive):
             if i:
                 term = multiply(normal, t)
             else:
-                term = multiply(scale, subtract(t, multiply(normal, mean(multiply(t, normal), -1, True))))
+                term = multiply(scale, subtract(t, multiply(normal, reduce.mean(multiply(t, normal), -1, True))))
                 term = multiply(term, weight[0]) if weight else term
             total = term if total is None else add(total, term)
         return [cast(total, primals[0].dtype)]  # type: ignore[arg-type]
@@ -91,16 +89,11 @@ class LayerNorm(Primitive):
         writes[0][...] = made
 
     def _normal(self, x: array) -> tuple[array, array]:
-        from outlive.ops.elementwise import add, multiply, rsqrt, square, subtract
-        from outlive.ops.reduce import mean
-
-        centred = subtract(x, mean(x, -1, True))
-        scale = rsqrt(add(mean(square(centred), -1, True), self.eps))
+        centred = subtract(x, reduce.mean(x, -1, True))
+        scale = rsqrt(add(reduce.mean(square(centred), -1, True), self.eps))
         return multiply(centred, scale), scale
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import multiply
-
         x, *parameters = [_float32(a) for a in primals]
         cotangent = _float32(cotangents[0])
         normal, scale = self._normal(x)
@@ -117,15 +110,10 @@ class LayerNorm(Primitive):
 
     def _back(self, given: array, normal: array, scale: array) -> array:
         """The derivative of the normalization, which is symmetric: it serves cotangents and tangents."""
-        from outlive.ops.elementwise import multiply, subtract
-        from outlive.ops.reduce import mean
-
-        along = multiply(normal, mean(multiply(given, normal), -1, True))
-        return multiply(scale, subtract(subtract(given, mean(given, -1, True)), along))
+        along = multiply(normal, reduce.mean(multiply(given, normal), -1, True))
+        return multiply(scale, subtract(subtract(given, reduce.mean(given, -1, True)), along))
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.elementwise import add, multiply
-
         x, *parameters = [_float32(a) for a in primals]
         normal, scale = self._normal(x)
         total: array | None = None
@@ -137,7 +125,6 @@ class LayerNorm(Primitive):
             elif i == 1:
                 term = multiply(normal, term)
             total = term if total is None else add(total, term)
-        from outlive.ops.shape import broadcast_to
 
         return [cast(broadcast_to(total, x.shape), primals[0].dtype)]
 
@@ -183,8 +170,9 @@ def _checked(op: str, x: Any, parameters: dict[str, Any]) -> tuple[array, dict[s
 def rms_norm(x: Any, weight: Any, eps: float, *, stream: Any = None) -> array:
     """x / sqrt(mean(x^2) + eps) over the last axis, times `weight` (a vector of that length, or None).
 
-    Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do not fit, and for types
-    that are not real floating-point ones. Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+    Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do
+    not fit, and for types that are not real floating-point ones. Source: Zhang and Sennrich 2019, "Root Mean Square
+    Layer Normalization".
     """
     x, parameters, kind = _checked("rms_norm", x, {"weight": weight})
     found = parameters["weight"]
@@ -198,13 +186,13 @@ def _layer_norm(inputs: tuple[array, ...], eps: float, stream: Any) -> array:
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, stream: Any = None) -> array:
-    """(x - mean) / sqrt(variance + eps) over the last axis, times `weight`, plus `bias` (vectors of that length, or None).
+    """(x - mean) / sqrt(variance + eps) over the last axis, times `weight`, plus `bias` (vectors of that length, or
+    None).
 
-    Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do not fit, and for types
-    that are not real floating-point ones. Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
+    Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do
+    not fit, and for types that are not real floating-point ones. Source: Ba, Kiros and Hinton 2016, "Layer
+    Normalization".
     """
-    from outlive.ops.creation import ones
-
     x, parameters, kind = _checked("layer_norm", x, {"weight": weight, "bias": bias})
     found, added = parameters["weight"], parameters["bias"]
     if added is not None and found is None:

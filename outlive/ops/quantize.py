@@ -1,4 +1,5 @@
-"""Quantization in groups along the last axis: `affine` (scale * q + bias) and the microscaling modes mxfp4, mxfp8 and nvfp4.
+"""Quantization in groups along the last axis: `affine` (scale * q + bias) and the microscaling modes mxfp4, mxfp8 and
+nvfp4.
 
 A dequantized value is scale * q + bias in float32, rounded once to the type asked for.
 """
@@ -9,9 +10,11 @@ from typing import Any, NamedTuple
 
 from outlive.graph.array import apply, apply_many, array
 from outlive.graph.primitive import Primitive
-from outlive.ops import codes
+from outlive.ops import codes, reduce
 from outlive.ops.common import Dtype, as_array, dtypes, layout
-from outlive.ops.shape import moveaxis, reshape
+from outlive.ops.creation import ones, zeros
+from outlive.ops.elementwise import multiply
+from outlive.ops.shape import batch_first, batch_size, moveaxis, reshape
 
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)
 AFFINE_GROUPS = (32, 64, 128)
@@ -203,9 +206,6 @@ class Dequantize(Primitive):
             flat[2][rows] = decode(xp, flat[0][rows], flat[1][rows], part, plan, ratio)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.elementwise import multiply
-        from outlive.ops.reduce import sum
-
         if self.mode != "affine" and any(i > 0 for i in argnums):
             raise ValueError(f"[dequantize] There is no derivative for the scales of mode {self.mode!r}.")
         words, scales = primals[:2]
@@ -216,12 +216,10 @@ class Dequantize(Primitive):
                 made.append(None)
                 continue
             terms = groups if i == 2 else multiply(groups, code_values(words, scales, self._plan()))
-            made.append(sum(terms, -1).astype(primals[i].dtype))
+            made.append(reduce.sum(terms, -1).astype(primals[i].dtype))
         return made
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        from outlive.ops.shape import batch_first, batch_size
-
         if self.scaled and axes[-1] is not None:
             raise ValueError("[dequantize] A batch of global scales has no batching rule.")
         size = batch_size(inputs, axes)
@@ -237,8 +235,6 @@ class Dequantize(Primitive):
 
 def code_values(words: array, scales: array, plan: Scheme) -> array:
     """The codes themselves as float32, in groups (..., groups, group_size)."""
-    from outlive.ops.creation import ones, zeros
-
     one, none = ones(scales.shape, dtypes.float32), zeros(scales.shape, dtypes.float32)
     return reshape(_dequantized(words, one, none, plan, None, dtypes.float32, None), (*scales.shape, plan.group_size))
 
@@ -285,7 +281,9 @@ def _global(op: str, plan: Scheme, global_scale: Any) -> array | None:
         raise ValueError(f"[{op}] Mode {plan.mode!r} has no global scale; only 'nvfp4' has.")
     made = as_array(global_scale)
     if made.size != 1 or made.dtype is not dtypes.float32:
-        raise ValueError(f"[{op}] The global scale must be one float32 number; got {made.dtype.name} of shape {made.shape}.")
+        raise ValueError(
+            f"[{op}] The global scale must be one float32 number; got {made.dtype.name} of shape {made.shape}."
+        )
     return made
 
 
@@ -314,10 +312,11 @@ def quantize(
 ) -> tuple[array, ...]:
     """`w` (..., n) in groups of `group_size` along the last axis: words (uint32), scales, and biases in affine mode.
 
-    Modes: "affine" (groups of 32, 64 or 128; 1, 2, 3, 4, 5, 6 or 8 bits; scales and biases in `w`'s type; default 64 and 4), "mxfp4" (32;
-    E2M1 values, power-of-two scales), "mxfp8" (32; E4M3 values, power-of-two scales), "nvfp4" (16; E2M1 values, E4M3 scales, optionally
-    under a `global_scale`, the largest magnitude to hold). The formats are those of the OCP Microscaling specification. Raises ValueError for
-    fewer than two axes, for a last axis that is no multiple of the group and of 32, and for types that are not real floating-point ones.
+    Modes: "affine" (groups of 32, 64 or 128; 1, 2, 3, 4, 5, 6 or 8 bits; scales and biases in `w`'s type; default 64
+    and 4), "mxfp4" (32; E2M1 values, power-of-two scales), "mxfp8" (32; E4M3 values, power-of-two scales), "nvfp4" (16;
+    E2M1 values, E4M3 scales, optionally under a `global_scale`, the largest magnitude to hold). The formats are those
+    of the OCP Microscaling specification. Raises ValueError for fewer than two axes, for a last axis that is no
+    multiple of the group and of 32, and for types that are not real floating-point ones.
     """
     plan = scheme("quantize", mode, group_size, bits)
     w = _real("quantize", as_array(w))
@@ -325,7 +324,8 @@ def quantize(
         raise ValueError(f"[quantize] Needs at least 2 dimensions; got shape {w.shape}.")
     if w.shape[-1] % plan.group_size or w.shape[-1] * plan.bits % 32:
         raise ValueError(
-            f"[quantize] The last axis of shape {w.shape} does not divide into groups of {plan.group_size} and whole 32-bit words."
+            f"[quantize] The last axis of shape {w.shape} does not divide into groups of {plan.group_size} and whole "
+            "32-bit words."
         )
     return _quantized(w, plan, _global("quantize", plan, global_scale), stream)
 
@@ -344,8 +344,8 @@ def check_quantized(op: str, w: array, scales: array, biases: array | None, plan
     for what, part in (("scales", scales), ("biases", biases)):
         if part is not None and (part.shape != wanted or n % plan.group_size):
             raise ValueError(
-                f"[{op}] {what.capitalize()} of shape {part.shape} do not fit words of shape {w.shape} with {plan.bits} bits and groups of "
-                f"{plan.group_size}: expected {wanted}."
+                f"[{op}] {what.capitalize()} of shape {part.shape} do not fit words of shape {w.shape} with {plan.bits} "
+                f"bits and groups of {plan.group_size}: expected {wanted}."
             )
     return n
 
@@ -374,7 +374,8 @@ def dequantize(
 ) -> array:
     """The values of `quantize`'s result: scale * q + bias in float32, rounded once to `dtype`.
 
-    `dtype` defaults to the scales' type in affine mode, to bfloat16 in the others. Raises ValueError where shapes, types and mode do not fit.
+    `dtype` defaults to the scales' type in affine mode, to bfloat16 in the others. Raises ValueError where shapes,
+    types and mode do not fit.
     """
     plan = scheme("dequantize", mode, group_size, bits)
     w, scales = as_array(w), as_array(scales)
@@ -387,7 +388,10 @@ def dequantize(
 
 
 def to_fp8(x: Any, *, stream: Any = None) -> array:
-    """E4M3 codes (uint8) of `x`, rounded to nearest even and clipped to 448; NaN stays NaN. Raises ValueError for types without fractions."""
+    """E4M3 codes (uint8) of `x`, rounded to nearest even and clipped to 448; NaN stays NaN.
+
+    Raises ValueError for types without fractions.
+    """
     x = _real("to_fp8", as_array(x))
     return apply(_TO_FP8, (x,), layout(x.shape, dtypes.uint8), stream)
 

@@ -7,8 +7,11 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
+from outlive.ops import reduce
 from outlive.ops.common import Dtype, as_array, broadcast_shapes, dtypes, layout, promote
-from outlive.ops.gather import checked_indices
+from outlive.ops.creation import arange
+from outlive.ops.elementwise import multiply
+from outlive.ops.gather import checked_indices, scatter_zeros
 from outlive.ops.matmul import cast, folded, matmul, stacked
 from outlive.ops.quantize import (
     BLOCK_ELEMENTS,
@@ -23,6 +26,7 @@ from outlive.ops.quantize import (
     scheme,
 )
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, matrix_transpose, reshape, sum_to, swapaxes
+from outlive.ops.slicing import one_by_one
 
 
 def panel_product(
@@ -132,11 +136,8 @@ def _places(shape: tuple[int, ...]) -> Any:
 
 def _group_sums(dense: array, words: array, scales: array, plan: Scheme, of_codes: bool) -> array:
     """The cotangent of scales (`of_codes`) or biases from that of the dequantized weights."""
-    from outlive.ops.elementwise import multiply
-    from outlive.ops.reduce import sum
-
     groups = reshape(dense, (*scales.shape, plan.group_size))
-    return sum(multiply(groups, code_values(words, scales, plan)) if of_codes else groups, -1)
+    return reduce.sum(multiply(groups, code_values(words, scales, plan)) if of_codes else groups, -1)
 
 
 def _product(op: QuantizedMatmul, x: array, words: array, scales: array, *biases: array, stream: Any = None) -> array:
@@ -146,8 +147,8 @@ def _product(op: QuantizedMatmul, x: array, words: array, scales: array, *biases
     inner, outer = (n, rows) if op.transpose else (rows, n)
     if x.shape[-1] != inner:
         raise ValueError(
-            f"[quantized_matmul] The last axis of x {x.shape} must be {inner}: the words {words.shape} hold a matrix of {rows} by {n}"
-            f"{', transposed' if op.transpose else ''}."
+            f"[quantized_matmul] The last axis of x {x.shape} must be {inner}: the words {words.shape} hold a matrix of {rows} "
+            f"by {n}{', transposed' if op.transpose else ''}."
         )
     batch = broadcast_shapes("quantized_matmul", x.shape[:-2], words.shape[:-2])
     result = layout((*batch, x.shape[-2], outer), x.dtype)
@@ -186,8 +187,9 @@ def quantized_matmul(
 ) -> array:
     """The product of `x` (..., M, K) with the matrix that `quantize` made: transposed, if `transpose`.
 
-    `w` holds (N, K) if `transpose`, else (K, N), with leading axes that broadcast against `x`'s; a vector x acts as a row. The result has the
-    common type of x, scales and biases (x's own in other modes than affine). Raises ValueError where shapes, types and mode do not fit.
+    `w` holds (N, K) if `transpose`, else (K, N), with leading axes that broadcast against `x`'s; a vector x acts as a
+    row. The result has the common type of x, scales and biases (x's own in other modes than affine). Raises ValueError
+    where shapes, types and mode do not fit.
     """
     plan = scheme("quantized_matmul", mode, group_size, bits)
     x, weights, _ = _operands("quantized_matmul", x, w, scales, biases, plan)
@@ -201,7 +203,8 @@ def quantized_matmul(
 
 
 class GatherQMM(Primitive):
-    """Reads x (..., M, K), words, scales, biases in affine mode, a global scale if `scaled`, then indices of x's and of w's matrices.
+    """Reads x (..., M, K), words, scales, biases in affine mode, a global scale if `scaled`, then indices of x's and of
+    w's matrices.
 
     The indices count matrices in flattened leading axes. `sorted` promises that w's indices ascend.
     """
@@ -245,7 +248,6 @@ class GatherQMM(Primitive):
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         if tuple(argnums) != (0,):
             raise ValueError("[gather_qmm] There is a derivative for x alone.")
-        from outlive.ops.gather import scatter_zeros
 
         x, *weights, left, right = primals
         back = GatherQMM.make(not self.transpose, *self.parameters()[1:])
@@ -261,17 +263,11 @@ class GatherQMM(Primitive):
         return [_gathered(self, tangents[0], tuple(weights), left, right, None)]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        from outlive.ops.slicing import one_by_one
-
-        return one_by_one(
-            lambda x, *rest: _gathered(self, x, tuple(rest[:-2]), rest[-2], rest[-1], None), inputs, axes
-        )
+        return one_by_one(lambda x, *rest: _gathered(self, x, tuple(rest[:-2]), rest[-2], rest[-1], None), inputs, axes)
 
 
 def arange_like(a: array) -> array:
     """0, 1, 2, ... as many as `a` has elements, in its type."""
-    from outlive.ops.creation import arange
-
     return arange(a.size, dtype=a.dtype)
 
 
@@ -286,8 +282,6 @@ def checked_places(xp: Any, indices: Any, count: int) -> Any:
 
 def batch_indices(op: str, batch: tuple[int, ...], given: Any) -> array:
     """Indices of matrices in flattened leading axes; all of them, in order, where none are given."""
-    from outlive.ops.creation import arange
-
     if given is not None:
         return checked_indices(op, given)
     count = 1
@@ -303,8 +297,8 @@ def _gathered(op: GatherQMM, x: array, weights: tuple[array, ...], left: array, 
     inner, outer = (n, rows) if op.transpose else (rows, n)
     if x.shape[-1] != inner:
         raise ValueError(
-            f"[gather_qmm] The last axis of x {x.shape} must be {inner}: the words {words.shape} hold matrices of {rows} by {n}"
-            f"{', transposed' if op.transpose else ''}."
+            f"[gather_qmm] The last axis of x {x.shape} must be {inner}: the words {words.shape} hold matrices of {rows} by "
+            f"{n}{', transposed' if op.transpose else ''}."
         )
     shape = broadcast_shapes("gather_qmm", left.shape, right.shape)
     left, right = broadcast_to(left, shape, stream=stream), broadcast_to(right, shape, stream=stream)
@@ -331,9 +325,10 @@ def gather_qmm(
 ) -> array:
     """Products of chosen matrices of `x` (..., M, K) with chosen matrices of a stack of quantized ones.
 
-    `lhs_indices` and `rhs_indices` (integers that broadcast to a shape S; by default all matrices in order) count matrices in the flattened
-    leading axes; the result has shape (*S, M, N). `sorted_indices` says that `rhs_indices` ascend: a hint that never changes the result.
-    Raises ValueError where shapes, types and mode do not fit; an index out of range is an error of the result.
+    `lhs_indices` and `rhs_indices` (integers that broadcast to a shape S; by default all matrices in order) count
+    matrices in the flattened leading axes; the result has shape (*S, M, N). `sorted_indices` says that `rhs_indices`
+    ascend: a hint that never changes the result. Raises ValueError where shapes, types and mode do not fit; an index
+    out of range is an error of the result.
     """
     plan = scheme("gather_qmm", mode, group_size, bits)
     x, weights, _ = _operands("gather_qmm", x, w, scales, biases, plan)
@@ -342,9 +337,7 @@ def gather_qmm(
     scale = _global("gather_qmm", plan, global_scale)
     left = batch_indices("gather_qmm", x.shape[:-2], lhs_indices)
     right = batch_indices("gather_qmm", weights[0].shape[:-2], rhs_indices)
-    op = GatherQMM.make(
-        bool(transpose), plan.group_size, plan.bits, plan.mode, scale is not None, bool(sorted_indices)
-    )
+    op = GatherQMM.make(bool(transpose), plan.group_size, plan.bits, plan.mode, scale is not None, bool(sorted_indices))
     extra = () if scale is None else (scale,)
     return _gathered(op, x, (*weights, *extra), left, right, stream)
 
@@ -354,16 +347,16 @@ def _rounded_through(x: array, plan: Scheme, scale: Any, stream: Any) -> array:
     lead = x.shape
     rows = reshape(x, (-1, lead[-1]), stream=stream)
     parts = quantize(rows, plan.group_size, plan.bits, plan.mode, global_scale=scale, stream=stream)
-    made = dequantize(
-        *parts[:2], None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream
-    )
+    made = dequantize(*parts[:2], None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream)
     return reshape(made, lead, stream=stream)
 
 
 def _micro(op: str, mode: str, group_size: int | None, bits: int | None) -> Scheme:
     plan = scheme(op, mode, group_size, bits)
     if plan.affine:
-        raise ValueError(f"[{op}] Both operands are quantized, which mode 'affine' does not serve; use 'nvfp4', 'mxfp4' or 'mxfp8'.")
+        raise ValueError(
+            f"[{op}] Both operands are quantized, which mode 'affine' does not serve; use 'nvfp4', 'mxfp4' or 'mxfp8'."
+        )
     return plan
 
 
@@ -373,9 +366,7 @@ def _micro_weights(op: str, w: Any, scales: Any, plan: Scheme, scale: Any, strea
     if scales is None:
         return _rounded_through(w, plan, scale, stream)
     check_quantized(op, w, as_array(scales), None, plan)
-    return dequantize(
-        w, scales, None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream
-    )
+    return dequantize(w, scales, None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream)
 
 
 def qqmm(
@@ -390,10 +381,11 @@ def qqmm(
     *,
     stream: Any = None,
 ) -> array:
-    """`x @ w.T` with both operands in a microscaling format: `x` is quantized on the way, `w` too if it comes without `scales`.
+    """`x @ w.T` with both operands in a microscaling format: `x` is quantized on the way, `w` too if it comes without
+    `scales`.
 
-    Shapes x (..., M, K), w (N, K); products of the quantized values are exact and summed in float32. Raises ValueError for mode "affine", and
-    where shapes and types do not fit.
+    Shapes x (..., M, K), w (N, K); products of the quantized values are exact and summed in float32. Raises ValueError
+    for mode "affine", and where shapes and types do not fit.
     """
     plan = _micro("qqmm", mode, group_size, bits)
     x = as_array(x)

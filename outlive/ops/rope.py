@@ -10,6 +10,7 @@ from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, constant, dtypes
 from outlive.ops.matmul import cast
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, reshape
+from outlive.ops.slicing import one_by_one, with_zeros
 
 
 class Rope(Primitive):
@@ -52,14 +53,10 @@ class Rope(Primitive):
         return [None if i else _turned(back, cotangents[0], primals[1:], None) for i in argnums]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.slicing import with_zeros
-
         tangent, *_ = with_zeros(primals, tangents, argnums)
         return [_turned(self, tangent, primals[1:], None)]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        from outlive.ops.slicing import one_by_one
-
         x, offset = inputs[:2]
         if len(inputs) > 2 and axes[2] is not None:
             return one_by_one(lambda *row: _turned(self, row[0], row[1:], None), inputs, axes)
@@ -84,7 +81,9 @@ def _offset(x: array, offset: Any) -> array:
     if found.dtype.category not in (dtypes.signedinteger, dtypes.unsignedinteger):
         raise ValueError(f"[rope] Offsets must be integers; got {found.dtype.name}.")
     if found.ndim > 1 or found.size not in (1, x.shape[0]):
-        raise ValueError(f"[rope] Offsets must be one number or one for each of {x.shape[0]} examples; got shape {found.shape}.")
+        raise ValueError(
+            f"[rope] Offsets must be one number or one for each of {x.shape[0]} examples; got shape {found.shape}."
+        )
     return cast(found, dtypes.int32)
 
 
@@ -110,12 +109,14 @@ def rope(
     freqs: Any = None,
     stream: Any = None,
 ) -> array:
-    """Turn pairs of the first `dims` elements of the last axis of `a` (B, ..., T, D) by angles that grow with the position.
+    """Turn pairs of the first `dims` elements of the last axis of `a` (B, ..., T, D) by angles that grow with the
+    position.
 
-    At position t the angle of pair i is (offset + t) * scale * base^(-2i / dims), or (offset + t) * scale / freqs[i]. Pairs are (i,
-    i + dims/2), or (2i, 2i + 1) if `traditional`; elements from `dims` on stay. `offset`: an integer, an integer array without axes, or one of
-    shape (B,). Angles are computed in float64. Raises ValueError for fewer than three axes, an odd or too large `dims`, offsets or frequencies
-    that do not fit, and types that are not real floating-point ones.
+    At position t the angle of pair i is (offset + t) * scale * base^(-2i / dims), or (offset + t) * scale / freqs[i].
+    Pairs are (i, i + dims/2), or (2i, 2i + 1) if `traditional`; elements from `dims` on stay. `offset`: an integer, an
+    integer array without axes, or one of shape (B,). Angles are computed in float64. Raises ValueError for fewer than
+    three axes, an odd or too large `dims`, offsets or frequencies that do not fit, and types that are not real
+    floating-point ones.
     """
     a = as_array(a)
     if a.ndim < 3:

@@ -1,4 +1,7 @@
-"""Other shapes of the same elements: reshapes, permutations of axes, broadcasts. All are views where strides can say it."""
+"""Other shapes of the same elements: reshapes, permutations of axes, broadcasts.
+
+All are views where strides can say it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ def checked_axis(op: str, axis: int, ndim: int) -> int:
 
 
 def view_strides(source: Layout, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides that show the elements of `source` under `shape` (of equal size) without moving them, or None where none do."""
+    """Strides that show the elements of `source` under `shape` (of equal size) without moving them, or None where none
+    do.
+    """
     if source.contiguous:
         return layout(shape, source.dtype).strides
     if not source.size:
@@ -262,7 +267,9 @@ def _reshaped(a: array, given: tuple[int, ...], stream: Any = None, op: str = "r
     else:
         shape = tuple([int(n) for n in given])
     if math.prod(shape) != source.size or min(shape, default=0) < 0:
-        raise ValueError(f"[{op}] Cannot reshape an array of shape {source.shape} ({source.size} elements) into {given}.")
+        raise ValueError(
+            f"[{op}] Cannot reshape an array of shape {source.shape} ({source.size} elements) into {given}."
+        )
     return apply(Reshape.make(shape), (a,), layout(shape, source.dtype), stream)
 
 
@@ -351,7 +358,10 @@ def swapaxes(a: Any, /, axis1: int, axis2: int, *, stream: Any = None) -> array:
 
 
 def moveaxis(a: Any, /, source: int, destination: int, *, stream: Any = None) -> array:
-    """`a` with axis `source` moved to place `destination`, the others in their order. Raises IndexError for an axis out of range."""
+    """`a` with axis `source` moved to place `destination`, the others in their order.
+
+    Raises IndexError for an axis out of range.
+    """
     a = as_array(a)
     at = checked_axis("moveaxis", source, a.ndim)
     to = checked_axis("moveaxis", destination, a.ndim)
@@ -450,7 +460,8 @@ def broadcast_arrays(*arrays: Any, stream: Any = None) -> list[array]:
 
 
 def contiguous(a: Any, /, allow_col_major: bool = False, *, stream: Any = None) -> array:
-    """`a` with its elements densely in row-major order (or, with `allow_col_major`, column-major order if they lie so already).
+    """`a` with its elements densely in row-major order (or, with `allow_col_major`, column-major order if they lie so
+    already).
 
     A small part of a large buffer is copied, so that the rest can be freed.
     """
@@ -459,11 +470,18 @@ def contiguous(a: Any, /, allow_col_major: bool = False, *, stream: Any = None) 
 
 
 def as_strided(
-    a: Any, /, shape: Sequence[int] | None = None, strides: Sequence[int] | None = None, offset: int = 0, *, stream: Any = None
+    a: Any,
+    /,
+    shape: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    offset: int = 0,
+    *,
+    stream: Any = None,
 ) -> array:
     """The elements of `a`, as if flattened row by row, seen under `shape` with `strides` and `offset` in elements.
 
-    `shape` defaults to the array's own, `strides` to dense ones. Raises ValueError where an element would lie outside of `a`.
+    `shape` defaults to the array's own, `strides` to dense ones. Raises ValueError where an element would lie outside
+    of `a`.
     """
     a = as_array(a)
     shape = a.shape if shape is None else checked_shape("as_strided", shape)
@@ -475,8 +493,8 @@ def as_strided(
         first, last = offset + sum(e for e in ends if e < 0), offset + sum(e for e in ends if e > 0)
         if first < 0 or last >= a.size:
             raise ValueError(
-                f"[as_strided] Shape {shape}, strides {steps} and offset {offset} reach elements {first} to {last} of an array with "
-                f"{a.size} elements."
+                f"[as_strided] Shape {shape}, strides {steps} and offset {offset} reach elements {first} to {last} of an "
+                f"array with {a.size} elements."
             )
     dense = apply(Contiguous.make(False), (a,), a._node.layout, stream)
     return apply(AsStrided.make(int(offset), shape, steps), (dense,), layout(shape, a.dtype), stream)
@@ -510,6 +528,7 @@ METHODS = {"reshape": _reshape_method, "transpose": _transpose_method}
 PROPERTIES = {"T": transpose, "mT": matrix_transpose}
 
 __all__ = [
-    "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "contiguous", "depends",
-    "expand_dims", "flatten", "matrix_transpose", "moveaxis", "permute_dims", "reshape", "squeeze", "swapaxes", "transpose", "unflatten",
+    "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
+    "contiguous", "depends", "expand_dims", "flatten", "matrix_transpose", "moveaxis", "permute_dims", "reshape",
+    "squeeze", "swapaxes", "transpose", "unflatten",
 ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""Regular parts of arrays: slices with fixed or computed starts, and updates of them, in place where nobody else sees the array."""
+"""Regular parts of arrays: slices with fixed or computed starts, and updates of them, in place where nobody else sees
+the array.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Any, NamedTuple
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.common import as_array, checked_shape, dtypes, layout, strided_layout
-from outlive.ops.shape import batch_first, batch_size, broadcast_to, checked_axis, moveaxis
+from outlive.ops.creation import zeros, zeros_like
+from outlive.ops.shape import batch_first, batch_size, broadcast_to, checked_axis, moveaxis, reshape
 from outlive.runtime.layout import Layout
 
 NEW = -1
@@ -17,7 +20,8 @@ NEW = -1
 
 
 class Region(NamedTuple):
-    """A regular region of an array: start, step and length along each of its axes, and which axes are seen (`kept`), in order.
+    """A regular region of an array: start, step and length along each of its axes, and which axes are seen (`kept`), in
+    order.
 
     An axis that is not kept has length 1. `kept` may hold `NEW`.
     """
@@ -69,8 +73,6 @@ class Slice(Primitive):
         return encoder.view(0, layout.shape, self.region.strides(source), self.region.offset(source))
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         return [update_region(zeros(primals[0].shape, cotangents[0].dtype), cotangents[0], self.region)]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
@@ -96,8 +98,6 @@ class SliceUpdate(Primitive):
         return out
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         cotangent, region = cotangents[0], self.region
         rest = zeros(region.shape, cotangent.dtype)
         return [update_region(cotangent, rest, region) if i == 0 else take_region(cotangent, region) for i in argnums]
@@ -125,16 +125,13 @@ class DynamicSlice(Primitive):
         writes[0][...] = reads[0][block(reads[0].shape, reads[1], self.axes, self.size)]
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         a, start = primals
         return [
-            None if i else slice_update(zeros(a.shape, cotangents[0].dtype), cotangents[0], start, self.axes) for i in argnums
+            None if i else slice_update(zeros(a.shape, cotangents[0].dtype), cotangents[0], start, self.axes)
+            for i in argnums
         ]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         if argnums[0] != 0:
             return [zeros(self.size, primals[0].dtype)]
         return [slice(tangents[0], primals[1], self.axes, self.size)]
@@ -164,8 +161,6 @@ class DynamicSliceUpdate(Primitive):
         writes[0][block(writes[0].shape, start, self.axes, update.shape)] = update
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        from outlive.ops.creation import zeros
-
         _, update, start = primals
         cotangent = cotangents[0]
         made: list[Any] = []
@@ -189,7 +184,9 @@ class DynamicSliceUpdate(Primitive):
 
 
 def block(shape: tuple[int, ...], start: Any, axes: tuple[int, ...], size: tuple[int, ...]) -> tuple[Any, ...]:
-    """Host slices of a block of `size`; starts are counted from the end if negative, and moved so that the block lies inside."""
+    """Host slices of a block of `size`; starts are counted from the end if negative, and moved so that the block lies
+    inside.
+    """
     first = [0] * len(shape)
     for axis, at in zip(axes, start.reshape(-1), strict=True):
         place = int(at)
@@ -199,8 +196,6 @@ def block(shape: tuple[int, ...], start: Any, axes: tuple[int, ...], size: tuple
 
 def with_zeros(primals: Any, tangents: Any, argnums: Any) -> list[array]:
     """A tangent for each primal: zeros where none is given."""
-    from outlive.ops.creation import zeros_like
-
     given = dict(zip(argnums, tangents, strict=True))
     return [given[i] if i in given else zeros_like(a) for i, a in enumerate(primals)]
 
@@ -247,7 +242,9 @@ def axis_range(a: array, axis: int, start: int, length: int, step: int = 1, stre
     return take_region(a, region, stream)
 
 
-def _checked_block(op: str, a: array, start: Any, axes: Sequence[int], size: tuple[int, ...]) -> tuple[array, tuple[int, ...]]:
+def _checked_block(
+    op: str, a: array, start: Any, axes: Sequence[int], size: tuple[int, ...]
+) -> tuple[array, tuple[int, ...]]:
     start = as_array(start)
     if start.dtype.category not in (dtypes.signedinteger, dtypes.unsignedinteger):
         raise ValueError(f"[{op}] Start indices must be integers; got {start.dtype.name}.")
@@ -255,7 +252,9 @@ def _checked_block(op: str, a: array, start: Any, axes: Sequence[int], size: tup
     if len(set(places)) != len(places):
         raise ValueError(f"[{op}] Axes {tuple(axes)} name one axis twice.")
     if start.size != len(places) or start.ndim > 1:
-        raise ValueError(f"[{op}] Start indices of shape {start.shape} do not fit {len(places)} axes; give one index an axis.")
+        raise ValueError(
+            f"[{op}] Start indices of shape {start.shape} do not fit {len(places)} axes; give one index an axis."
+        )
     if len(size) != a.ndim or any(n > m for n, m in zip(size, a.shape, strict=True)):
         raise ValueError(f"[{op}] A block of shape {size} does not fit into an array of shape {a.shape}.")
     return start, places
@@ -264,8 +263,9 @@ def _checked_block(op: str, a: array, start: Any, axes: Sequence[int], size: tup
 def slice(a: Any, start_indices: array, axes: Sequence[int], slice_size: Sequence[int], *, stream: Any = None) -> array:
     """The block of shape `slice_size` of `a` that starts at `start_indices` along `axes` (and at 0 along the others).
 
-    `start_indices`: an integer array with one index for each of `axes`, read when the array is computed; a start from which the block
-    would reach over the end is moved back. Raises ValueError where counts or sizes do not fit, IndexError for an axis out of range.
+    `start_indices`: an integer array with one index for each of `axes`, read when the array is computed; a start from
+    which the block would reach over the end is moved back. Raises ValueError where counts or sizes do not fit,
+    IndexError for an axis out of range.
     """
     a = as_array(a)
     size = checked_shape("slice", slice_size)
@@ -276,11 +276,9 @@ def slice(a: Any, start_indices: array, axes: Sequence[int], slice_size: Sequenc
 def slice_update(a: Any, update: Any, start_indices: array, axes: Sequence[int], *, stream: Any = None) -> array:
     """`a` with a block replaced by `update`, which starts at `start_indices` along `axes` (and at 0 along the others).
 
-    `update` is cast to `a`'s type; where it has fewer axes, ones are put before them. Starts are treated as in `slice`. Raises ValueError
-    where counts or sizes do not fit, IndexError for an axis out of range.
+    `update` is cast to `a`'s type; where it has fewer axes, ones are put before them. Starts are treated as in `slice`.
+    Raises ValueError where counts or sizes do not fit, IndexError for an axis out of range.
     """
-    from outlive.ops.shape import reshape
-
     a = as_array(a)
     update = as_array(update).astype(a.dtype)  # type: ignore[attr-defined]
     if update.ndim < a.ndim:
