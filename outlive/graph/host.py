@@ -16,15 +16,18 @@ from outlive.graph.dtypes import Dtype
 
 
 class Lease:
-    """Memory of an array, for NumPy (and whoever speaks `__array_interface__`); holds the owner."""
+    """Memory of an array, for NumPy (and whoever speaks `__array_interface__`); holds the owner, and the view itself: that of
+    an array on another device is a copy.
+    """
 
-    __slots__ = ("__array_interface__", "_owner")
+    __slots__ = ("__array_interface__", "_owner", "_view")
 
     def __init__(self, view: np.ndarray, owner: Any, read_only: bool) -> None:
         interface = dict(view.__array_interface__)
         interface["data"] = (interface["data"][0], read_only)
         self.__array_interface__ = interface
         self._owner = owner
+        self._view = view
 
 
 def lease(a: array) -> np.ndarray:
