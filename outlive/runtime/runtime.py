@@ -7,6 +7,7 @@ append to the mailbox; whoever holds the lock drains it.
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import deque
 from typing import Any
 
@@ -28,6 +29,8 @@ class Runtime:
         self.mailbox = platform.queue("mailbox")
         self.streams: list[Stream] = []
         self.trace: Any = None
+        self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        """Buffers of all devices whose contents do not exist: while there are any, every device looks for them among what it reads."""
         self.tape_mark = 0
         self.stopping = False
         self.gate = Gate(platform, self)

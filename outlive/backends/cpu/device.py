@@ -6,7 +6,6 @@ lock of the runtime is held while a kernel runs.
 
 from __future__ import annotations
 
-import weakref
 from array import array as words_array
 from typing import Any
 
@@ -66,7 +65,7 @@ class CpuDevice:
         ledger = Ledger(int(runtime.platform.memory_bytes() * SHARE_OF_MEMORY))
         self.ledger = ledger
         self.allocator = Allocator(self, ledger, runtime)
-        self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.failures = runtime.failures
         self.launches: dict[Any, Launch | None] = {}
         self._lookup: Any = None
         self._executor: Any = None

@@ -54,7 +54,7 @@ class CudaDevice:
         self.bind()
         self.ledger = Ledger(driver.free_memory() - min(HEADROOM_BYTES, self.facts.memory // 16))
         self.allocator = Allocator(self, self.ledger, runtime)
-        self.failures: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.failures = runtime.failures
         self.launches: dict[Any, Any] = {}
         self.host_routes: dict[Any, str] = {}
         self._workspaced: dict[Any, Any] = {}
