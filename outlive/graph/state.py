@@ -110,13 +110,13 @@ def _positive(name: str, text: str | None) -> int | None:
 
 
 def _new_backend(device: Device) -> Any:
-    if device.type is cpu:
+    factory = _factories.get(device.type.name)
+    if device.type is cpu and factory is None:
         if device.index:
             raise ValueError(f"[Device] There is one CPU device, with index 0; got {device}.")
         from outlive.backends.cpu.device import CpuDevice
 
         return CpuDevice(runtime)
-    factory = _factories.get(device.type.name)
     if factory is None:
         from outlive.backends.cuda import open_device as factory
     return factory(runtime, device.index)
@@ -259,6 +259,32 @@ def stream(s: Stream | Device | DeviceType) -> Iterator[None]:
 def synchronize(stream: Stream | None = None) -> None:
     """Wait for the work of `stream` (None: of the default stream)."""
     runtime.synchronize(current_stream() if stream is None else stream)
+
+
+@contextlib.contextmanager
+def exchanged(platform: Any, factories: dict[str, Any]) -> Iterator[Runtime]:
+    """Run what is inside on a fresh runtime: `platform`, and devices from `factories` by type name. Afterwards all is as it was.
+
+    The object `runtime` stays the same, its contents are exchanged: whoever imported it sees the fresh one. For the simulated device;
+    nothing else may use the process's arrays meanwhile.
+    """
+    tables: tuple[dict[Any, Any], ...] = (runtime.__dict__, _backends, _default_streams, _factories, _constants)
+    saved = [dict(table) for table in tables]
+    default, overridden, context = _default[0], current.overridden, _context.stream
+    for table in tables:
+        table.clear()
+    Runtime.__init__(runtime, platform)
+    _factories.update(factories)
+    _default[0], current.overridden, _context.stream = Device(cpu), 0, None
+    _refresh()
+    try:
+        yield runtime
+    finally:
+        for table, contents in zip(tables, saved, strict=True):
+            table.clear()
+            table.update(contents)
+        _default[0], current.overridden, _context.stream = default, overridden, context
+        _refresh()
 
 
 os.register_at_fork(

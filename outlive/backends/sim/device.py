@@ -1,0 +1,307 @@
+"""`SimDevice`: the runtime's device over the simulated driver.
+
+A committed command buffer becomes operations of one driver stream: what the host knows, waits, launches, an event. Its completion is news
+that arrives late, repeated, or together with later ones; until it arrives, the host knows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outlive.backends.sim.arena import Arena, Cell
+from outlive.backends.sim.choices import Action
+from outlive.backends.sim.engine import Await, Begin, Engine, Event, Work
+from outlive.backends.sim.profiles import Profile
+from outlive.backends.sim.scheduler import Violation
+from outlive.backends.sim.witness import Witness
+from outlive.runtime.allocator import Allocator
+from outlive.runtime.errors import Failure, shapes_of
+from outlive.runtime.ledger import Ledger
+
+if TYPE_CHECKING:
+    from outlive.runtime.buffer import Buffer, Operand
+    from outlive.runtime.command_buffer import CommandBuffer
+    from outlive.runtime.origin import Origin
+    from outlive.runtime.runtime import Runtime
+    from outlive.runtime.stream import Stream
+
+SELECTED = "sim"
+"""The launch of every record: one that is not None, so that the encoder takes its short way too."""
+
+
+class _Launches(dict[Any, Any]):
+    """Kernels known for the encoder's short way."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, SELECTED)
+
+
+class WatchedAllocator(Allocator):
+    """The runtime's allocator, with a witness at its door."""
+
+    def __init__(self, device: Any, ledger: Ledger, runtime: Runtime, witness: Witness) -> None:
+        super().__init__(device, ledger, runtime)
+        self.witness = witness
+
+    def allocate(self, nbytes: int, stream: Stream | None, origin: Origin | None = None) -> Buffer:
+        buffer = super().allocate(nbytes, stream, origin)
+        watched(self.device, lambda: self.witness.issued(buffer, None if stream is None else stream.index, origin))
+        return buffer
+
+    def release(self, buffer: Buffer) -> None:
+        watched(self.device, lambda: self.witness.released(buffer))
+        super().release(buffer)
+
+
+def watched(device: Any, look: Any) -> Any:
+    """Let the witness look; what it finds ends the schedule."""
+    try:
+        return look()
+    except Violation as violation:
+        device.scheduler.fail(violation)
+
+
+class SimMemory:
+    """Memory, kernels and host access of the simulated devices: what they share."""
+
+    name: str
+
+    def __init__(self, runtime: Runtime, index: int, engine: Engine, arena: Arena, profile: Profile) -> None:
+        self.runtime = runtime
+        self.index = index
+        self.engine = engine
+        self.scheduler = engine.scheduler
+        self.witness = engine.witness
+        self.arena = arena
+        self.profile = profile
+        self.ledger = Ledger(runtime.platform.memory_bytes())
+        self.allocator: Allocator = WatchedAllocator(self, self.ledger, runtime, self.witness)
+        self.launches: dict[Any, Any] = _Launches()
+        self.held = 0
+
+    def __repr__(self) -> str:
+        return f"Device({self.name}, {self.index})"
+
+    def allocate(self, size: int) -> tuple[int, Cell]:
+        """`size` bytes; raises MemoryError when the schedule says so."""
+        scheduler = self.scheduler
+        scheduler.point()
+        scheduler.step += 1
+        if scheduler.choices.fault(scheduler.step, "allocate", self.index):
+            raise MemoryError("[sim] The schedule lets this allocation fail.")
+        cell = self.arena.obtain(size)
+        self.held += size
+        watched(self, self._check_ledger)
+        return cell.pointer, cell
+
+    def _check_ledger(self) -> None:
+        ledger = self.ledger
+        if self.held > ledger.cap:
+            raise Violation("ledger", f"{self.held:,} bytes are taken from the driver under a cap of {ledger.cap:,}.", "the cap was checked, then passed")
+        if self.held > ledger.allocated:
+            raise Violation(
+                "ledger", f"{self.held:,} bytes are taken from the driver, but {ledger.allocated:,} are accounted for.",
+                "allocated before it was reserved, or refunded too early or twice",
+            )  # fmt: skip
+
+    def release(self, memory: Cell) -> None:
+        """Memory goes back to the driver."""
+        watched(self, lambda: self._released(memory))
+
+    def _released(self, cell: Cell) -> None:
+        if cell.freed:
+            raise Violation("ledger", f"Memory of {cell.size:,} bytes went back to the driver twice.", "released twice")
+        self._check_ledger()
+        self.witness.freed(cell)
+        self.arena.give_back(cell)
+        self.held -= cell.size
+
+    def view(self, memory: Cell, layout: Any, offset: int) -> np.ndarray:
+        return self.arena.view(memory, layout, offset)
+
+    def copy_in(self, values: np.ndarray, operand: Operand) -> None:
+        """Host values into a fresh operand, at once."""
+        watched(self, lambda: self.witness.host_writes(operand.buffer))
+        self.arena.view(operand.buffer.block.memory, operand.layout, operand.offset)[...] = values
+
+    def copy_out(self, operand: Operand) -> np.ndarray:
+        """A computed operand: in place where the profile's memory is the host's, a copy elsewhere."""
+        self.scheduler.point()
+        watched(self, lambda: self.witness.host_reads(operand.buffer))
+        view = self.arena.view(operand.buffer.block.memory, operand.layout, operand.offset)
+        return view if self.profile.host_memory else view.copy()
+
+    def select(self, kernel: Any, reads: Any, writes: Any) -> Any:
+        """Every call is served by its reference kernel."""
+        return SELECTED
+
+    def after_fork_in_child(self, stream: Stream) -> None:
+        """A simulated device does not fork."""
+
+
+class SimQueue:
+    """The driver's side of one stream: events of the ticks not known to be complete, and the news that are due."""
+
+    def __init__(self, device: SimDevice, stream: Stream) -> None:
+        self.device = device
+        self.stream = stream
+        self.number = device.engine.create_stream()
+        self.events: dict[int, Event] = {}
+        self.failures: dict[int, dict[int, BaseException]] = {}
+        self.reached = 0
+        """The last tick whose event has happened."""
+        self.told = 0
+        """The last tick that the host was told of."""
+        self.news = 0
+
+
+class Completion:
+    """News for the mailbox: a stream has reached `tick`. Older or repeated news change nothing."""
+
+    __slots__ = ("device", "stream", "tick")
+
+    def __init__(self, device: SimDevice, stream: Stream, tick: int) -> None:
+        self.device = device
+        self.stream = stream
+        self.tick = tick
+
+    def arrive(self) -> None:
+        self.device.retire(self.stream, self.tick)
+
+
+class SimDevice(SimMemory):
+    """A device whose work runs when the schedule says so."""
+
+    name = "gpu"
+
+    def __init__(
+        self, runtime: Runtime, index: int, engine: Engine, arena: Arena, profile: Profile, name: str = "gpu"
+    ) -> None:
+        super().__init__(runtime, index, engine, arena, profile)
+        self.name = name
+        self.queues: dict[int, SimQueue] = {}
+        self.failures = runtime.failures
+        self.scheduler.actors.append(self)
+
+    # Submission
+
+    def queue(self, stream: Stream) -> SimQueue:
+        if stream.state is None:
+            stream.state = SimQueue(self, stream)
+            self.queues[stream.state.number] = stream.state
+        return stream.state  # type: ignore[no-any-return]
+
+    def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
+        stream.pending.append(command_buffer)
+        watched(self, lambda: self._submit(stream, command_buffer))
+
+    def _submit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
+        queue = self.queue(stream)
+        submit = self.engine.submit
+        number = queue.number
+        tick = command_buffer.tick
+        submit(number, Begin(dict(self.witness.host)))
+        for other, awaited in command_buffer.waits.items():
+            event = other.state.events.get(awaited)
+            if event is not None:
+                submit(number, Await(event))
+            elif other.state.told < awaited:
+                raise Violation("fence", f"{command_buffer!r} waits for tick {awaited} of {other}, which was never submitted.", "")
+        resources = set()
+        for index, (_, kernel, reads, writes, origin) in enumerate(command_buffer.records):
+            launch = self.witness.launch(kernel, reads, writes, origin)
+            resources.update(a.life.serial for a in (*launch.reads, *launch.writes) if a.life is not None)
+            submit(number, Work(launch, lambda error, index=index: self._failed(queue, tick, index, error)))
+        self._check_resources(command_buffer, len(resources))
+        event = queue.events[tick] = Event(number, lambda event: self._reached(queue, tick))
+        submit(number, event)
+
+    def _check_resources(self, command_buffer: CommandBuffer, count: int) -> None:
+        limit = self.profile.limit_resources
+        if limit and count > limit:
+            raise Violation("profile", f"{command_buffer!r} names {count} buffers; the driver allows {limit}.", "commit earlier")
+
+    def _failed(self, queue: SimQueue, tick: int, index: int, error: BaseException) -> None:
+        error.__traceback__ = None
+        queue.failures.setdefault(tick, {})[index] = error
+
+    def _reached(self, queue: SimQueue, tick: int) -> None:
+        queue.reached = tick
+
+    # News
+
+    def actions(self) -> list[Action]:
+        found = []
+        for number, queue in self.queues.items():
+            if queue.reached > queue.told:
+                found.append(Action("notify", number))
+        for number, queue in self.queues.items():
+            if queue.told:
+                found.append(Action("repeat", number))
+            found.append(Action("spurious", number))
+        return found
+
+    def perform(self, action: Action) -> None:
+        kind, subject = action
+        queue = self.queues.get(subject)
+        if queue is None or kind not in ("notify", "repeat", "spurious"):
+            return
+        queue.news += 1
+        if kind == "notify":
+            queue.told = queue.reached
+        if kind != "spurious":
+            self.runtime.mailbox.post(Completion(self, queue.stream, queue.told))  # type: ignore[attr-defined]
+
+    def retire(self, stream: Stream, tick: int) -> None:
+        """The host learns that everything up to `tick` is over (under the runtime's lock)."""
+        queue = self.queue(stream)
+        pending = stream.pending
+        while pending and pending[0].tick <= tick:
+            command_buffer = pending[0]
+            for other, awaited in command_buffer.waits.items():
+                if other.completed < awaited:
+                    other.device.retire(other, awaited)  # it has happened, though its own news are not here yet
+            failed = self._settle(queue, command_buffer)
+            self.witness.observed(queue.events.pop(command_buffer.tick).clock)
+            command_buffer.complete(failed)
+            stream.completed = command_buffer.tick
+            pending.popleft()
+            trace = self.runtime.trace
+            if trace is not None:
+                trace.completed(command_buffer)
+
+    def _settle(self, queue: SimQueue, command_buffer: CommandBuffer) -> bool:
+        """Give failures to the arrays that they belong to, and pass them on to what read those; whether there were any."""
+        failures = queue.failures.pop(command_buffer.tick, {})
+        if not failures and not self.failures:
+            return False
+        failed = False
+        for index, (_, kernel, reads, writes, origin) in enumerate(command_buffer.records):
+            failure = next((o.buffer.failure for o in reads if o.buffer.failure is not None), None)
+            if failure is None and index in failures:
+                failure = Failure(failures[index], kernel.name, shapes_of(reads), str(queue.stream), origin)
+            if failure is not None:
+                failed = True
+                for operand in writes:
+                    operand.buffer.failure = failure
+                    self.failures.add(operand.buffer)
+        return failed
+
+    def start(self, stream: Stream) -> None:
+        """The device goes on by itself."""
+
+    def stop(self, stream: Stream) -> None:
+        """The device has no threads."""
+
+    def wait(self, stream: Stream, tick: int) -> None:
+        """Return when `tick` is complete: on news, take the lock and let them arrive."""
+        while stream.completed < tick:
+            self.scheduler.point()
+            queue = self.queue(stream)
+            seen = queue.news
+            if queue.told < tick:
+                self.scheduler.block(f"tick {tick} of {stream}", lambda: queue.news != seen or stream.completed >= tick)
+            with self.runtime.lock:
+                self.runtime.drain()

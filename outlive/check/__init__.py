@@ -1,0 +1,1 @@
+"""The checker: programs under simulated schedules, oracles, explorers, mutants, reports."""
