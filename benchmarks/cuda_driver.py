@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Callable
 
-from outlive.backends.cuda import _found
+from outlive.backends import cuda
 from outlive.backends.cuda.kernels.build import CudaC, binary
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    driver, reason = _found()
+    driver, reason = cuda.find_driver()
     if driver is None:
         raise SystemExit(reason)
     driver.bind(0)

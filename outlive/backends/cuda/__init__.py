@@ -12,7 +12,7 @@ MINIMUM_CAPABILITY = (8, 0)
 
 
 @functools.cache
-def _found() -> tuple[Any, str]:
+def find_driver() -> tuple[Any, str]:
     """(the driver, "") or (None, one sentence that says why there is none)."""
     try:
         from outlive.backends.cuda.driver import Driver
@@ -42,13 +42,13 @@ def fitting_extra() -> str:
 
 def device_count() -> int:
     """The number of usable GPUs; 0 on a machine without a driver."""
-    driver, _ = _found()
+    driver, _ = find_driver()
     return 0 if driver is None else driver.device_count
 
 
 def why_unavailable() -> str:
     """One sentence that says why no GPU can be used; empty where one can."""
-    driver, reason = _found()
+    driver, reason = find_driver()
     if driver is not None and not driver.device_count:
         return "The NVIDIA driver reports no GPU."
     return reason
@@ -56,7 +56,7 @@ def why_unavailable() -> str:
 
 def device_facts(index: int = 0) -> Any:
     """`DeviceFacts` of a GPU; raises ValueError where there is no such GPU."""
-    driver, reason = _found()
+    driver, reason = find_driver()
     if driver is None or not 0 <= index < driver.device_count:
         count = 0 if driver is None else driver.device_count
         raise ValueError(f"[Device] There is no GPU {index}: this machine has {count} usable GPUs. {reason}".rstrip())
@@ -73,4 +73,4 @@ def open_device(runtime: Any, index: int) -> Any:
         )
     from outlive.backends.cuda.device import CudaDevice
 
-    return CudaDevice(runtime, _found()[0], index)
+    return CudaDevice(runtime, find_driver()[0], index)
