@@ -1,6 +1,6 @@
 """The GPU device as a whole: host cost of an op, bandwidth beside the card's own copy, products beside PyTorch's cuBLAS calls, replay.
 
-usage: cuda.py [--json FILE] [--peer]
+usage: cuda_device.py [--json FILE] [--peer]
 
 Device figures: 20 calls at once over the same inputs, larger than the L2 cache, outputs kept; the least of several repeats.
 `--peer`: PyTorch's products in the same process, where it is installed. Needs a GPU.
