@@ -14,6 +14,7 @@ from outlive.graph.dtypes import Dtype
 from outlive.graph.node import Node
 from outlive.graph.primitive import Pick, Primitive
 from outlive.graph.tracing import Trace
+from outlive.runtime.layout import Layout
 from outlive.runtime.origin import user_origin
 from outlive.transforms.fusion import fused_for_device
 from outlive.transforms.plan import Plan, make_plan, unrolled
@@ -25,7 +26,10 @@ LIMIT_TRACES = 1 << 10
 """Traces that one compiled function keeps; the oldest goes first."""
 
 LIMIT_PROGRAMS = 64
-"""Programs that one trace keeps: one for each set of operand layouts and of arguments that may be written over."""
+"""Sets of operand layouts for which one trace keeps programs."""
+
+LIMIT_VARIANTS = 16
+"""Programs for one set of operand layouts: one for each set of arguments that may be written over."""
 
 _PLACE = object()
 """Stands for an array in a result."""
@@ -48,31 +52,37 @@ def enable_compile() -> None:
 
 
 class Compiled(Primitive):
-    """A whole plan as one op."""
+    """A whole plan as one op.
 
-    __slots__ = ("plan", "programs")
+    `programs`: by device and layouts of the operands, then by which arguments may be written over.
+    """
+
+    __slots__ = ("plan", "programs", "all")
     name = "compiled"
     plan: Plan
-    programs: dict[Any, Program]
-
-    def _program(self, encoder: Any, inputs: Any, writable: frozenset[int]) -> Program:
-        layouts = tuple([i.layout for i in inputs])
-        key = (encoder.device, layouts, writable)
-        found = self.programs.get(key)
-        if found is None:
-            if len(self.programs) >= LIMIT_PROGRAMS:
-                self.programs.clear()
-            found = self.programs[key] = capture(self.plan, layouts, writable, encoder.device)
-        return found
+    programs: dict[Any, dict[frozenset[int], Program]]
+    all: frozenset[int]
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        program = self._program(encoder, inputs, frozenset(range(self.plan.count)))
+        layouts = tuple([i.layout for i in inputs])
+        variants = self.programs.get((encoder.device, layouts))
+        if variants is None:
+            if len(self.programs) >= LIMIT_PROGRAMS:
+                self.programs.clear()
+            variants = self.programs[encoder.device, layouts] = {}
+        program = variants.get(self.all) or self._captured(variants, layouts, self.all, encoder.device)
         if program.taken:
             given = frozenset([i for i in program.taken if encoder.donated(i) is not None])
             if given != program.taken:
-                program = self._program(encoder, inputs, given)
+                program = variants.get(given) or self._captured(variants, layouts, given, encoder.device)
         made = replay(program, encoder, inputs)
         return made if type(layout) is tuple else made[0]
+
+    def _captured(self, variants: Any, layouts: tuple[Layout, ...], writable: frozenset[int], device: Any) -> Program:
+        if len(variants) >= LIMIT_VARIANTS:
+            variants.clear()
+        variants[writable] = made = capture(self.plan, layouts, writable, device)
+        return made
 
 
 class _Entry:
@@ -86,7 +96,7 @@ class _Entry:
         places = {n: k for k, n in enumerate(computed)}
         self.sources = [(n, -1) if n < given else (-1, places[n]) for n in plan.outputs]
         self.plan = plan._replace(outputs=tuple(computed))
-        self.primitive = Compiled._new((fused_for_device(self.plan), {}))
+        self.primitive = Compiled._new((fused_for_device(self.plan), {}, frozenset(range(plan.count))))
         layouts = tuple([plan.layouts[n] for n in computed])
         self.layout: Any = layouts[0] if len(layouts) == 1 else layouts
         self.result = result

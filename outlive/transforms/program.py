@@ -283,25 +283,24 @@ def capture(plan: Plan, arguments: Sequence[Layout], writable: frozenset[int], d
 
 def replay(program: Program, encoder: CommandEncoder, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
     """Record a program over `arguments` (taken ones: what the encoder gave); its outputs."""
-    bases = [*arguments, *[encoder.output(seen, donate=False) for seen in program.made]]
+    bases = list(arguments)
+    for seen in program.made:
+        bases.append(encoder.output(seen, False))  # noqa: PERF401  (a comprehension would be a frame more)
     if program.arena:
         bases.append(encoder.temporary(program.arena, BYTE))
-
-    def operand(bound: Bound) -> Operand:
-        base = bases[bound.base]
-        if base.layout is bound.layout and not bound.offset:
-            return base
-        return Operand(base.buffer, bound.layout, base.offset + bound.offset)
-
-    table = [operand(b) for b in program.operands]
+    table = []
+    for number, seen, offset in program.operands:
+        base = bases[number]
+        whole = base.layout is seen and not offset
+        table.append(base if whole else Operand(base.buffer, seen, base.offset + offset))
     encoder.replay([
         (launch, kernel, tuple([table[i] for i in reads]), tuple([table[i] for i in writes]), origin)
         for launch, kernel, reads, writes, origin in program.records
     ])  # fmt: skip
     own = len(arguments)
-    return tuple([
-        bases[o.base]
-        if o.base >= own and o.layout is bases[o.base].layout and not o.offset
-        else encoder.part_of(bases[o.base], o.layout, o.offset)
-        for o in program.outputs
-    ])  # fmt: skip
+    outputs = []
+    for number, seen, offset in program.outputs:
+        base = bases[number]
+        whole = number >= own and base.layout is seen and not offset
+        outputs.append(base if whole else encoder.part_of(base, seen, offset))
+    return tuple(outputs)

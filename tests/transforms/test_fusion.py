@@ -172,7 +172,9 @@ def random_plans(draw):
         fusable = draw(st.booleans())
         inputs = (draw(value), draw(value)) if fusable else (draw(value),)
         steps.append(Step(add if fusable else scan, inputs, (count + k,), shape, None, None))
-    outputs = tuple(draw(st.lists(st.integers(0, count + len(steps) - 1), min_size=1, max_size=3)))
+    read = {value for step in steps for value in step.inputs}
+    unread = [step.outputs[0] for step in steps if step.outputs[0] not in read]  # plans hold no needless steps
+    outputs = (*unread, *draw(st.lists(st.integers(0, count + len(steps) - 1), max_size=3)))
     return Plan(count, (), tuple(steps), outputs, (shape,) * (count + len(steps)), None)
 
 
