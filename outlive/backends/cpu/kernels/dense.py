@@ -11,7 +11,7 @@ import math
 
 from outlive.backends.cpu.abi import Selection
 from outlive.backends.cpu.kernels import library
-from outlive.backends.cpu.kernels.emit import FLOAT, LANES, STORAGES, Emitter, Storage, Value, vector
+from outlive.backends.cpu.kernels.emit import FLOAT, LANES, STORAGES, Emitter, Storage, Value, row_blocks, vector
 from outlive.backends.cpu.kernels.layouts import broadcast_strides, merge
 
 ROWS_MAX = 16
@@ -34,16 +34,6 @@ class _Call:
             for p, s in zip(self.pointers, self.batch_strides, strict=True)
         )
         return a, b, out
-
-
-def row_blocks(k: Emitter, rows: Value, sizes: tuple[int, ...], block) -> None:
-    """Calls `block(row, size)` in loops that cover all rows, larger blocks first."""
-    start = k.constant(0)
-    for size in sizes:
-        whole = start + (rows - start) // size * size
-        with k.loop(start, whole, size) as row:
-            block(row, size)
-        start = whole
 
 
 def _write_dot(k: Emitter, storage: Storage) -> None:
@@ -75,7 +65,7 @@ def _write_dot(k: Emitter, storage: Storage) -> None:
                 for column, total in zip(columns, sums, strict=True):
                     k.store(out, (row + r) * c.columns + column, k.reduce(total.get()), storage)
 
-        row_blocks(k, c.rows, (4, 1), block)
+        row_blocks(k, k.constant(0), c.rows, (4, 1), block)
 
 
 def _write_axpy(k: Emitter, storage: Storage) -> None:
@@ -101,11 +91,14 @@ def _write_axpy(k: Emitter, storage: Storage) -> None:
                 for n, total in enumerate(sums):
                     k.store(out, (row + r) * c.columns + first + n * LANES, total.get(), storage, mask)
 
+        none = k.constant(0)
         with k.branch(first + wide <= c.columns) as (yes, no):
             with yes:
-                row_blocks(k, c.rows, (4, 1), lambda row, height: block(row, height, _AXPY_VECTORS, first))
+                row_blocks(
+                    k, k.constant(0), c.rows, (4, 1), lambda row, height: block(row, height, _AXPY_VECTORS, first)
+                )
             with no, k.loop(first, c.columns, LANES) as part:
-                row_blocks(k, c.rows, (4, 1), lambda row, height: block(row, height, 1, part))
+                row_blocks(k, none, c.rows, (4, 1), lambda row, height: block(row, height, 1, part))
 
 
 def _batch(a, b, out) -> tuple[int, list[int]] | None:

@@ -18,7 +18,7 @@ stays NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -383,6 +383,11 @@ class Emitter:
                 [raw, place, Value(self, ir.Constant(I32, storage.bytes)), mask],
             )
 
+    def prefetch(self, pointer: Value, index: Operand, element_bytes: int = 1) -> None:
+        """Asks for the cache line of an element that will be read soon; never faults."""
+        hints = [Value(self, ir.Constant(I32, n)) for n in (0, 3, 1)]  # a read, to every level, data
+        self.call("llvm.prefetch.p0", ir.VoidType(), [self.address(pointer, index, element_bytes), *hints])
+
     def gather(self, pointer: Value, index: Value, stride: Value, storage: Storage, mask: Value | None = None) -> Value:
         """LANES elements from element `index` on, `stride` elements apart."""
         result = Value(self, ir.Constant(vector(storage.memory, LANES), None))
@@ -546,3 +551,15 @@ class Emitter:
         self.b.ret(ir.Constant(I64, 0))
         ir.IRBuilder(self.entry).branch(self.function.basic_blocks[1])
         return str(self.module)
+
+
+def row_blocks(
+    k: Emitter, first: Value, last: Value, sizes: tuple[int, ...], block: Callable[[Value, int], None]
+) -> None:
+    """Calls `block(row, size)` in loops that cover [first, last), larger blocks first; the smallest size must be 1."""
+    start = first
+    for size in sizes:
+        whole = start + (last - start) // size * size
+        with k.loop(start, whole, size) as row:
+            block(row, size)
+        start = whole

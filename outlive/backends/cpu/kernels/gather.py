@@ -9,7 +9,7 @@ from llvmlite import ir
 from outlive.backends.cpu.abi import Selection
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import FLOAT, I1, I32, I64, LANES, STORAGES, Emitter, Storage, Value
-from outlive.backends.cpu.kernels.quantized import BITS, GROUPS, Geometry
+from outlive.backends.cpu.kernels.quantized_float import BITS, GROUPS, Geometry
 
 INDEX_OUT_OF_RANGE = 1
 _INDEX_TYPES = ("int32", "uint32", "int64")

@@ -1,12 +1,8 @@
-"""Products of many rows with affine-quantized weights on tile registers (AMX): x @ w^T.
+"""Products of many rows on tile registers (AMX), order class `q_groups`.
 
-Order class `q_tiles`: x becomes 24-bit fixed point a group as in `q_planes`. For each group three tile products,
-one a byte plane, give exact integer sums; their sum in float32, times 2^e of x's group, times the weight's scale,
-is added to the element's float32 sum group after group, after bias * (sum of x over the group). Rows with
-infinities, NaN or extreme groups take the float order, as there. A row's bits depend on the row alone.
-
-Weights are the left operand, since their bytes lie row after row as a tile wants them; x is the right one, laid
-out once a share in quads of elements. A share is a range of rows of x. Inside a byte-wide group the elements are
+For each group three tile products, one a byte plane of x, give exact integer sums. Weights are the left operand,
+since their bytes lie row after row as a tile wants them; x is the right one, laid out once a share in quads of
+elements. A share is a range of rows of x, or of columns where rows are few. Inside a group the elements are
 ordered by subplane: first those in the lowest bits of each byte, then the next.
 """
 
@@ -30,17 +26,10 @@ from outlive.backends.cpu.kernels.emit import (
     transposed,
     vector,
 )
-from outlive.backends.cpu.kernels.quantized import (
-    Geometry,
-    Operands,
-    digits,
-    float_columns,
-    prepare_float,
-    prepare_group,
-)
+from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, prepare_group, whole_sum
+from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands, float_columns, prepare_float
 
 _INT32 = STORAGES["int32"]
-_PLANES = 3
 _TILE = 16
 _TILE_BYTES = 1024
 _WEIGHTS, _X = 3, 4  # tile registers; 0 to 2 hold the sums of the planes, 4 to 6 the planes of x
@@ -60,15 +49,15 @@ class _Tiles:
         self.steps = o.g.group // self.step
         self.plane_bytes = self.step * _TILE * self.steps
         self.row_tiles = o.pass_rows // _TILE
-        self.tile_bytes = o.groups * (self.plane_bytes * _PLANES)
+        self.tile_bytes = o.groups * (self.plane_bytes * PLANES)
         self.planes = k.scratch(self.row_tiles * self.tile_bytes)
         self.units = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
         self.sums = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
         self.flags = k.scratch(o.pass_rows * 4)
         self.weights = k.scratch(o.groups * (o.g.group * _TILE))
         self.fixed = k.scratch(o.padded * 4)
-        self.products = k.scratch(k.constant(_PLANES * _TILE_BYTES))
-        self.totals = k.scratch(k.constant(_TILE_BYTES))
+        self.products = k.scratch(k.constant(PLANES * _TILE_BYTES))
+        self.totals = k.scratch(k.constant(LANES * _TILE_BYTES))
 
 
 def _intrinsic(k: Emitter, name: str, *args: Value | int) -> None:
@@ -79,7 +68,7 @@ def _intrinsic(k: Emitter, name: str, *args: Value | int) -> None:
 def _configure(k: Emitter, t: _Tiles) -> None:
     """Loads the shapes of the tile registers: rows and bytes a row."""
     rows, row_bytes = [0] * 16, [0] * 16
-    for tile in range(_PLANES):
+    for tile in range(PLANES):
         rows[tile], row_bytes[tile] = _TILE, 64
         rows[_X + tile], row_bytes[_X + tile] = t.step // 4, 64
     rows[_WEIGHTS], row_bytes[_WEIGHTS] = _TILE, t.step
@@ -100,7 +89,7 @@ def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -
         at = (tile * o.groups + group) * _TILE + lane
         k.store(t.units, at, prepared.unit, F32)
         k.store(t.sums, at, prepared.total, F32)
-        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES) + lane * 4)
+        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES) + lane * 4)
         subplane_bytes = o.g.group // o.g.subplanes
         for unit in range(0, o.g.group, LANES * o.g.subplanes):
             vectors = [
@@ -122,8 +111,8 @@ def _clear_row(k: Emitter, o: Operands, t: _Tiles, local: Value) -> None:
         at = (tile * o.groups + group) * _TILE + lane
         k.store(t.units, at, k.constant(0.0, FLOAT), F32)
         k.store(t.sums, at, k.constant(0.0, FLOAT), F32)
-        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES) + lane * 4)
-        for n in range(0, t.plane_bytes * _PLANES // 4, _TILE):
+        block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES) + lane * 4)
+        for n in range(0, t.plane_bytes * PLANES // 4, _TILE):
             k.store(block, n, k.constant(0, I32), _INT32)
 
 
@@ -131,8 +120,6 @@ def _unpack_weights(k: Emitter, o: Operands, t: _Tiles, first: Value) -> None:
     """16 columns from `first` on as bytes: [group][step][column][step bytes]. Columns beyond the last repeat it."""
     packed_bytes = o.g.group // o.g.subplanes
     piece = min(packed_bytes, t.step)
-    mask = 0x01010101 * ((1 << o.g.bits) - 1)
-    mask = mask - (1 << 32) if mask >> 31 else mask
     with k.loop(0, _TILE) as lane:
         column = k.minimum(first + lane, o.columns - 1)
         with k.loop(0, o.groups) as group:
@@ -143,88 +130,116 @@ def _unpack_weights(k: Emitter, o: Operands, t: _Tiles, first: Value) -> None:
                 for s in range(o.g.subplanes):
                     start = s * packed_bytes + first_byte
                     place = start // t.step * (t.step * _TILE) + start % t.step
-                    k.store(k.address(target, place), 0, ((packed >> (o.g.bits * s)) & mask), _INT32)
+                    k.store(k.address(target, place), 0, ((packed >> (o.g.bits * s)) & o.g.byte_mask), _INT32)
 
 
 def _multiply_group(k: Emitter, o: Operands, t: _Tiles, planes: Value, weights: Value) -> None:
     """The exact sums of the three planes over one group, stored in t.products."""
     stride = k.constant(t.step)
     row = k.constant(64)
-    for plane in range(_PLANES):
+    for plane in range(PLANES):
         _intrinsic(k, "tilezero", plane)
     for step in range(t.steps):
         _intrinsic(k, "tileloadd64", _WEIGHTS, k.address(weights, step * t.step * _TILE), stride)
-        for plane in range(_PLANES):
+        for plane in range(PLANES):
             place = k.address(planes, plane * t.plane_bytes + step * t.step * _TILE)
             _intrinsic(k, "tileloadd64", _X + plane, place, row)
             product = "tdpbusd" if plane == 0 or o.g.bits == 8 else "tdpbuud"
             _intrinsic(k, product, plane, _WEIGHTS, _X + plane)
-    for plane in range(_PLANES):
+    for plane in range(PLANES):
         _intrinsic(k, "tilestored64", plane, k.address(t.products, plane * _TILE_BYTES), row)
 
 
-def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, tile: Value) -> None:
-    """totals[column][row] += bias * sum + scale * unit * (the group's integer sum)."""
+def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, tile: Value, fresh: bool) -> None:
+    """Adds a group to totals[group % 16][column][row]; a fresh total is zero so far."""
     at = (tile * o.groups + group) * _TILE
     unit, row_sum = k.load(t.units, at, F32, LANES), k.load(t.sums, at, F32, LANES)
+    totals = k.address(t.totals, group % LANES * _TILE_BYTES)
     for lane in range(_TILE):
         column = k.minimum(first + lane, o.columns - 1) * o.groups + group
         scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
         bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
         high, middle, low = (
-            k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES).convert(FLOAT)
-            for plane in range(_PLANES)
+            k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES) for plane in range(PLANES)
         )
-        whole = k.fma(high, 65536.0, k.fma(middle, 256.0, low))
-        total = k.load(t.totals, lane * LANES, F32, LANES)
-        total = k.fma(scale, whole * unit, k.fma(bias, row_sum, total))
-        k.store(t.totals, lane * LANES, total, F32)
+        before = k.constant(0.0, vector(FLOAT, LANES)) if fresh else k.load(totals, lane * LANES, F32, LANES)
+        total = k.fma(bias, row_sum, before)
+        total = k.fma(whole_sum(k, high, (middle << 8) + low), scale * unit, total)
+        k.store(totals, lane * LANES, total, F32)
 
 
-def _store_tile(k: Emitter, o: Operands, t: _Tiles, first_row: Value, last_row: Value, column: Value) -> None:
+def _multiply_tile(k: Emitter, o: Operands, t: _Tiles, column: Value, tile: Value) -> None:
+    """The 16 totals of 16 columns and 16 rows. Groups that share a total follow each other, so that it stays near."""
+
+    def add(group: Value, fresh: bool) -> None:
+        planes = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES))
+        _multiply_group(k, o, t, planes, k.address(t.weights, group * (o.g.group * _TILE)))
+        _add_group(k, o, t, column, group, tile, fresh)
+
+    with k.loop(0, k.minimum(o.groups, LANES)) as lane:
+        add(lane, True)
+        with k.loop(lane + LANES, o.groups, LANES) as group:
+            add(group, False)
+    zero = k.constant(0.0, vector(FLOAT, LANES))
+    with k.loop(k.minimum(o.groups, LANES) * _TILE, k.constant(LANES * _TILE)) as n:
+        k.store(t.totals, n * LANES, zero, F32)
+
+
+def _add_totals(k: Emitter, t: _Tiles) -> None:
+    """The sixteen totals by halves, into the first."""
+    with k.loop(0, _TILE) as lane:
+        values = [k.load(t.totals, lane * LANES + n * (_TILE_BYTES // 4), F32, LANES) for n in range(LANES)]
+        while len(values) > 1:
+            half = len(values) // 2
+            values = [a + b for a, b in zip(values[:half], values[half:], strict=True)]
+        k.store(t.totals, lane * LANES, values[0], F32)
+
+
+def _store_tile(
+    k: Emitter, o: Operands, t: _Tiles, first_row: Value, last_row: Value, column: Value, end: Value
+) -> None:
     """Writes totals, turned over, where rows and columns exist."""
     rows = transposed([k.load(t.totals, lane * LANES, F32, LANES) for lane in range(_TILE)])
-    mask = k.first_lanes(o.columns - column)
+    mask = k.first_lanes(end - column)
     for n, values in enumerate(rows):
         with k.when(first_row + n < last_row):
             k.store(o.out, (first_row + n) * o.columns + column, values, o.x_type, mask)
 
 
-def _multiply_rows(k: Emitter, o: Operands, t: _Tiles, first: Value, last: Value) -> None:
-    """All columns for the rows [first, last), which are prepared."""
-    zero = k.constant(0.0, vector(FLOAT, LANES))
+def _multiply_rows(k: Emitter, o: Operands, t: _Tiles, first: Value, last: Value, low: Value, high: Value) -> None:
+    """Columns [low, high) for the rows [first, last), which are prepared."""
     tiles = (last - first + (_TILE - 1)) // _TILE
-    with k.loop(0, o.columns, _TILE) as column:
+    with k.loop(low, high, _TILE) as column:
         _unpack_weights(k, o, t, column)
         with k.loop(0, tiles) as tile:
-            for lane in range(_TILE):
-                k.store(t.totals, lane * LANES, zero, F32)
-            with k.loop(0, o.groups) as group:
-                planes = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * _PLANES))
-                _multiply_group(k, o, t, planes, k.address(t.weights, group * (o.g.group * _TILE)))
-                _add_group(k, o, t, column, group, tile)
-            _store_tile(k, o, t, first + tile * _TILE, last, column)
+            _multiply_tile(k, o, t, column, tile)
+            _add_totals(k, t)
+            _store_tile(k, o, t, first + tile * _TILE, last, column, high)
 
 
 def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
     o = Operands(k, g, x, scale)
     t = _Tiles(k, o)
-    low, high = k.share(o.rows, _TILE)
+    by_columns = k.integer(9).differs(0)
+    row_low, row_high = k.share(o.rows, _TILE)
+    low, high = k.share(o.columns, _TILE)
+    row_low, row_high = k.select(by_columns, k.constant(0), row_low), k.select(by_columns, o.rows, row_high)
+    low, high = k.select(by_columns, low, k.constant(0)), k.select(by_columns, high, o.columns)
     _configure(k, t)
-    with k.loop(low, high, o.pass_rows) as first:
-        last = k.minimum(first + o.pass_rows, high)
+    with k.loop(row_low, row_high, o.pass_rows) as first:
+        last = k.minimum(first + o.pass_rows, row_high)
         with k.loop(first, last) as row:
             _prepare_row(k, o, t, row, row - first)
         with k.loop(last - first, (last - first + (_TILE - 1)) // _TILE * _TILE) as local:
             _clear_row(k, o, t, local)
-        _multiply_rows(k, o, t, first, last)
+        _multiply_rows(k, o, t, first, last, low, high)
         with k.loop(first, last) as row, k.when(k.load(t.flags, row - first, _INT32).differs(0)):
             prepare_float(k, o, row, t.fixed)
-            float_columns(k, o, [t.fixed], [row], k.constant(0), o.columns)
+            float_columns(k, o, [t.fixed], [row], low, high)
     _intrinsic(k, "tilerelease")
 
 
-def pass_rows(rows: int, depth: int) -> int:
+def tile_pass_rows(rows: int, depth: int) -> int:
     """Rows that a share prepares at once, a multiple of 16."""
-    fit = SCRATCH_BYTES // (_PLANES * depth) // _TILE * _TILE
+    fit = SCRATCH_BYTES // (PLANES * depth) // _TILE * _TILE
     return max(_TILE, min(fit, 64, -(-rows // _TILE) * _TILE))
