@@ -1,8 +1,8 @@
 """Fusion: the steps of a plan gathered into groups of elementwise work, each of which becomes one generated kernel.
 
-A group computes over one shape. It rounds every intermediate result to its own type, as separate kernels would, so
-fusing never changes a bit. The groups are the same for all devices that can fuse the same ops; a device's generator
-says which ops these are, and its route of the op "fused" makes the kernels.
+A group computes over one shape, and may end in one reduction of a result. It rounds every intermediate result to its
+own type, as separate kernels would, so fusing never changes a bit. The groups are the same for all devices that can
+fuse the same ops; a device's generator says which ops these are, and its route of the op "fused" makes the kernels.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from outlive.graph.primitive import Primitive
 from outlive.runtime.layout import Layout
 from outlive.transforms.plan import Plan, Step
 
-GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused", "gpu": "outlive.backends.cuda.kernels.fused"}
-"""For each kind of device that has a generator: its module, whose `serves(primitive, reads, write)` names what it
-fuses.
-"""
+GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused"}
+"""The module that generates kernels for a kind of device; its `serves` and `ends` say what it fuses."""
 
 LIMIT_MEMBERS = 256
 """Ops in one group: the time to compile a kernel grows with them."""
@@ -28,24 +26,35 @@ LIMIT_MEMBERS = 256
 LIMIT_OPERANDS = 24
 """Inputs and outputs of one group: each takes a register for its address."""
 
+LIMIT_MEMBERS_BEFORE_END = 32
+"""Ops in a group that ends in a reduction, whose loop is unrolled."""
+
 Serves = Callable[[Primitive, Sequence[Layout], Layout], bool]
+
+
+def nothing(primitive: Primitive, reads: Sequence[Layout], write: Layout) -> bool:
+    """Serves no op."""
+    return False
 
 
 class Fused(Primitive):
     """Elementwise ops as one op with an output for each member of `results`.
 
     `members`: each a primitive and what it reads: input k of the group as k, the result of member j as -1 - j.
-    `layouts`: of the members' results.
+    `layouts`: of the members' results. `ends`: the last member is a reduction.
     """
 
-    __slots__ = ("members", "layouts", "results")
+    __slots__ = ("members", "layouts", "results", "ends")
     name = "fused"
     members: tuple[tuple[Primitive, tuple[int, ...]], ...]
     layouts: tuple[Layout, ...]
     results: tuple[int, ...]
+    ends: bool
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        outs = tuple([encoder.output(self.layouts[r]) for r in self.results])
+        # a row's result must not lie where another row is still to be read
+        last = len(self.members) - 1 if self.ends else -1
+        outs = tuple([encoder.output(self.layouts[r], r != last) for r in self.results])
         encoder.dispatch(self, inputs, outs)
         return outs if type(layout) is tuple else outs[0]
 
@@ -64,10 +73,11 @@ class Fused(Primitive):
 class _Group:
     """Steps that may become one. `taint`: groups that it must come after, as bits; `bits`: its own.
 
-    `consumed`: a step outside reads from it already, so what comes after that step is known and may not grow.
+    `consumed`: a step outside reads from it already, so what comes after that step is known and may not grow. `end`:
+    the step among the members that reduces a result.
     """
 
-    __slots__ = ("bits", "consumed", "members", "shape", "taint")
+    __slots__ = ("bits", "consumed", "end", "members", "shape", "taint")
 
     def __init__(self, shape: tuple[int, ...], bit: int) -> None:
         self.shape = shape
@@ -75,14 +85,20 @@ class _Group:
         self.taint = 0
         self.members: list[int] = []
         self.consumed = False
+        self.end: int | None = None
+
+    @property
+    def limit(self) -> int:
+        return LIMIT_MEMBERS if self.end is None else LIMIT_MEMBERS_BEFORE_END
 
 
 class _Grouping:
     """Assigns each step to a group, so that no group depends on itself by way of others."""
 
-    def __init__(self, plan: Plan, serves: Serves) -> None:
+    def __init__(self, plan: Plan, serves: Serves, ends: Serves) -> None:
         self.plan = plan
         self.serves = serves
+        self.ends = ends
         self.group_of_step: dict[int, _Group] = {}
         self.maker: dict[int, int] = {}  # value -> step
         self.after: dict[int, int] = {}  # value made outside of groups -> groups before it, as bits
@@ -93,7 +109,7 @@ class _Grouping:
             layouts = [self.plan.layouts[i] for i in step.inputs]
             if len(step.outputs) == 1 and self.serves(step.primitive, layouts, step.layout):
                 self._place(at, step)
-            else:
+            elif not self._place_end(at, step, layouts):
                 taint = 0
                 for value in step.inputs:
                     taint |= self._consume(value)
@@ -103,18 +119,33 @@ class _Grouping:
                 self.maker[value] = at
 
     def _group_of(self, value: int) -> _Group | None:
-        return self.group_of_step.get(self.maker.get(value, -1))
+        """The group that holds `value` as a result of its elementwise work; a reduced result is outside of it."""
+        maker = self.maker.get(value, -1)
+        group = self.group_of_step.get(maker)
+        return None if group is not None and group.end == maker else group
 
     def _taint(self, value: int) -> int:
         """The groups that must be over before `value` exists, for a reader outside of its group."""
-        group = self._group_of(value)
+        group = self.group_of_step.get(self.maker.get(value, -1))
         return self.after.get(value, 0) if group is None else group.taint | group.bits
 
     def _consume(self, value: int) -> int:
-        group = self._group_of(value)
+        group = self.group_of_step.get(self.maker.get(value, -1))
         if group is not None:
             group.consumed = True
         return self._taint(value)
+
+    def _place_end(self, at: int, step: Step, layouts: Sequence[Layout]) -> bool:
+        """Let a reduction end the group of what it reads; whether it does."""
+        group = self._group_of(step.inputs[0]) if len(step.inputs) == len(step.outputs) == 1 else None
+        if group is None or group.end is not None or len(group.members) >= LIMIT_MEMBERS_BEFORE_END:
+            return False
+        if not self.ends(step.primitive, layouts, step.layout):
+            return False
+        group.members.append(at)
+        group.end = at
+        self.group_of_step[at] = group
+        return True
 
     def _place(self, at: int, step: Step) -> None:
         group = _Group(step.layout.shape, self.next_bit)
@@ -130,7 +161,9 @@ class _Grouping:
         self.group_of_step[at] = group
 
     def _may_merge(self, group: _Group, other: _Group, step: Step) -> bool:
-        if other.shape != group.shape or len(group.members) + len(other.members) > LIMIT_MEMBERS:
+        if other.shape != group.shape or (group.end is not None and other.end is not None):
+            return False
+        if len(group.members) + len(other.members) > min(group.limit, other.limit):
             return False
         taint, bits = group.taint | other.taint, group.bits | other.bits
         for value in step.inputs:
@@ -145,12 +178,13 @@ class _Grouping:
         group.taint |= other.taint
         group.bits |= other.bits
         group.consumed |= other.consumed
+        group.end = other.end if group.end is None else group.end
         for member in other.members:
             self.group_of_step[member] = group
 
 
-def _fused_step(plan: Plan, members: Sequence[int], outside: set[int]) -> Step:
-    """The steps `members` as one; `outside`: values that other steps or the caller need."""
+def _fused_step(plan: Plan, members: Sequence[int], outside: set[int], end: int | None) -> Step:
+    """The steps `members` as one, the reduction `end` last; `outside`: values that other steps or the caller need."""
     inputs: dict[int, int] = {}
     made: dict[int, int] = {}
     parts, layouts, results = [], [], []
@@ -162,7 +196,7 @@ def _fused_step(plan: Plan, members: Sequence[int], outside: set[int]) -> Step:
         made[step.outputs[0]] = number
         if step.outputs[0] in outside:
             results.append(number)
-    primitive = Fused.make(tuple(parts), tuple(layouts), tuple(results))
+    primitive = Fused.make(tuple(parts), tuple(layouts), tuple(results), members[-1] == end)
     outputs = tuple([plan.steps[members[r]].outputs[0] for r in results])
     seen: Any = tuple([layouts[r] for r in results])
     last = plan.steps[members[-1]]
@@ -203,9 +237,12 @@ def _pieces(plan: Plan, members: Sequence[int], outside_of: Callable[[set[int]],
     return _pieces(plan, members[:half], outside_of) + _pieces(plan, members[half:], outside_of)
 
 
-def fuse(plan: Plan, serves: Serves) -> Plan:
-    """The plan with its elementwise steps in groups, as far as `serves(primitive, input layouts, layout)` allows."""
-    grouping = _Grouping(plan, serves)
+def fuse(plan: Plan, serves: Serves, ends: Serves = nothing) -> Plan:
+    """The plan with its elementwise steps in groups.
+
+    `serves(primitive, input layouts, layout)` says which ops may be in a group, `ends` which reductions may end one.
+    """
+    grouping = _Grouping(plan, serves, ends)
     grouping.run()
     readers: dict[int, set[int]] = {}
     for at, step in enumerate(plan.steps):
@@ -227,10 +264,12 @@ def fuse(plan: Plan, serves: Serves) -> Plan:
             places.append(at)
         elif id(group) not in seen:
             seen.add(id(group))
-            for members in _pieces(plan, group.members, outside_of):
+            ordered = sorted(group.members, key=lambda m: (m == group.end, m))
+            for members in _pieces(plan, ordered, outside_of):
+                one = plan.steps[members[0]]
                 whole = len(members) > 1
-                steps.append(_fused_step(plan, members, outside_of({*members})) if whole else plan.steps[members[0]])
-                places.append(members[-1])
+                steps.append(_fused_step(plan, members, outside_of({*members}), group.end) if whole else one)
+                places.append(max(members))
     return plan._replace(steps=_ordered(steps, places))
 
 
@@ -244,7 +283,10 @@ def fused_for_device(plan: Plan) -> Plan:
     if plan.stream is None or not enabled():
         return plan
     generator = GENERATORS.get(plan.stream.device.name)
-    return plan if generator is None else fuse(plan, import_module(generator).serves)
+    if generator is None:
+        return plan
+    module = import_module(generator)
+    return fuse(plan, module.serves, module.ends)
 
 
 __all__ = ["Fused", "fuse", "fused_for_device"]

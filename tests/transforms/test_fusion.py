@@ -144,6 +144,69 @@ def test_a_group_stops_where_another_op_stands_between():
     assert names.index("exp") < names.index("cumsum") < names.index("multiply")
 
 
+def ends(primitive, reads, write):
+    return primitive.name == "sum" and primitive.axes == (reads[0].ndim - 1,)
+
+
+def test_a_reduction_ends_the_group_of_what_it_reads():
+    def normalized(x, w):
+        return x * mx.rsqrt((x * x).sum(axis=-1, keepdims=True) + 1e-5) * w
+
+    fused = fusion.fuse(plan_of(normalized, (8, 16), (16,)), always, ends)
+    groups = [s for s in fused.steps if s.primitive.name == "fused"]
+    assert [s.primitive.ends for s in groups] == [True, False, False]
+    assert [p.name for p, _ in groups[0].primitive.members] == ["multiply", "sum"]
+    assert [p.name for p, _ in groups[2].primitive.members] == ["multiply", "multiply"]
+
+
+def test_what_depends_on_a_reduced_result_is_outside_of_its_group():
+    def centred(x):
+        y = mx.exp(x)
+        return y - y.sum(axis=-1, keepdims=True)
+
+    first, second = [
+        s
+        for s in fusion.fuse(plan_of(centred, (8, 16)), always, ends).steps
+        if s.primitive.name in ("fused", "subtract")
+    ]
+    assert first.primitive.ends
+    assert len(first.outputs) == 2
+    assert second.primitive.name == "subtract"
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16, mx.int32])
+@pytest.mark.parametrize("shape", [(9, 1), (9, 63), (33, 65), (1, 500), (70, 5000), (3, 4, 130)])
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_reductions_at_the_end_of_a_group_give_their_own_bits(dtype, shape, op, monkeypatch):
+    rng = np.random.default_rng(sum(shape))
+    x, row, column = (mx.array(rng.normal(size=s).astype(np.float32) * 50).astype(dtype)
+                      for s in (shape, shape[-1:], (*shape[:-1], 1)))  # fmt: skip
+
+    def function(x, row, column):
+        y = mx.maximum(x * row - column, -x)
+        return [y, getattr(mx, op)(y, axis=-1), getattr(mx, op)(y * y, axis=tuple(range(len(shape)))[-2:])]
+
+    for arguments in ((x, row, column), (x.T.T[::-1], row[::-1], mx.broadcast_to(column, shape))):
+        fused = mx.compile(function)(*arguments)
+        for one, all_at_once in zip(function(*arguments), fused, strict=True):
+            np.testing.assert_array_equal(bits(one), bits(all_at_once))
+
+
+def test_fused_reductions_are_served_by_one_kernel():
+    from outlive.backends.cpu.kernels import fused as generator
+
+    served = []
+    original = generator._select_rows
+    try:
+        generator._select_rows = lambda *a: served.append(original(*a)) or served[-1]
+        x = mx.array(np.arange(5 * 17 * 31, dtype=np.float32).reshape(5, 17, 31))
+        mx.eval(mx.compile(lambda x, w: (mx.exp(-x) * w).sum(axis=-1) + 1.0)(x, mx.ones((31,))))
+    finally:
+        generator._select_rows = original
+    assert served
+    assert all(s is not None for s in served)
+
+
 def test_groups_that_are_too_large_are_cut():
     def chain(x):
         for _ in range(3 * fusion.LIMIT_MEMBERS):
