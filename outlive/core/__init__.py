@@ -8,10 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from outlive.core import fast, operators
+from outlive.core import cuda, distributed, fast, metal, operators
+from outlive.core.devices import *  # noqa: F403
 from outlive.core.evaluation import async_eval, eval
-from outlive.core.interchange import asarray, from_dlpack
+from outlive.core.info import *  # noqa: F403
+from outlive.core.interchange import ArrayLike, asarray, from_dlpack
 from outlive.core.memory import *  # noqa: F403
+from outlive.core.operators import ArrayIterator
 from outlive.graph.array import array
 from outlive.graph.calibrate import calibrate
 from outlive.graph.dtypes import (
@@ -54,8 +57,6 @@ from outlive.graph.state import (
     runtime,
     set_default_device,
     set_default_stream,
-    stream,
-    synchronize,
 )
 
 __version__ = "0.32.4"
@@ -65,7 +66,7 @@ calibrate(runtime)
 
 _FAMILIES = (
     "elementwise unary creation reduce scan sort shape slicing join index gather matmul einsum conv quantize "
-    "quantized_matmul gather_matmul"
+    "quantized_matmul gather_matmul hadamard unique"
 ).split()
 for _family in _FAMILIES:
     if find_spec(f"outlive.ops.{_family}"):

@@ -9,15 +9,16 @@ from outlive.graph.evaluate import evaluate, evaluate_async
 from outlive.graph.node import Node
 
 
-def _collect(tree: Any, nodes: list[Node]) -> None:
+def collect_nodes(tree: Any, nodes: list[Node]) -> None:
+    """Append the nodes of the arrays in a tree of lists, tuples and dictionaries to `nodes`."""
     if type(tree) is array:
         nodes.append(tree._node)
     elif isinstance(tree, (list, tuple)):
         for item in tree:
-            _collect(item, nodes)
+            collect_nodes(item, nodes)
     elif isinstance(tree, dict):
         for item in tree.values():
-            _collect(item, nodes)
+            collect_nodes(item, nodes)
 
 
 def eval(*args: Any) -> None:
@@ -28,7 +29,7 @@ def eval(*args: Any) -> None:
     are computed all the same.
     """
     nodes: list[Node] = []
-    _collect(args, nodes)
+    collect_nodes(args, nodes)
     evaluate(nodes)
 
 
@@ -38,7 +39,7 @@ def async_eval(*args: Any) -> None:
     `args` as in `eval`. Work that fails while running raises when an array made by it is read.
     """
     nodes: list[Node] = []
-    _collect(args, nodes)
+    collect_nodes(args, nodes)
     evaluate_async(nodes)
 
 

@@ -84,14 +84,33 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
     return array(a, dtype)
 
 
-def reduce(self: array) -> tuple[Any, tuple[Any, ...]]:
+def get_state(self: array) -> tuple[str, tuple[int, ...], bytes]:
     """What pickling keeps: type, shape, and the elements."""
-    return _restored, (self.dtype.name, self.shape, to_bytes(self))
+    return self.dtype.name, self.shape, to_bytes(self)
 
 
-def _restored(name: str, shape: tuple[int, ...], data: bytes) -> array:
+def set_state(self: array, state: tuple[str, tuple[int, ...], bytes]) -> None:
+    """Give the array what `get_state` told."""
+    name, shape, data = state
     kind = dtype_by_name(name)
-    return wrap(from_host(np.frombuffer(data, kind.storage).reshape(shape), kind))
+    self._node = from_host(np.frombuffer(data, kind.storage).reshape(shape), kind)
 
 
-__all__ = ["asarray", "from_dlpack"]
+def reduce(self: array) -> tuple[Any, ...]:
+    """How pickling makes the array anew."""
+    return array.__new__, (array,), get_state(self)
+
+
+class ArrayLike:
+    """Anything that becomes an array: an object with a method `__mlx_array__` that returns one, a number, a sequence."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __mlx_array__(self) -> array:
+        return array(self._value)
+
+
+__all__ = ["ArrayLike", "asarray", "from_dlpack"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlive.core.evaluation import collect_nodes
+from outlive.graph.node import Node
 from outlive.graph.state import backend, default_device, runtime
 
 
@@ -111,6 +113,19 @@ def clear_cache() -> None:
         allocator.clear_cache()
 
 
+def get_array_buffer_size(*args: Any) -> int:
+    """Bytes of the buffers behind computed arrays (or trees of them), each buffer counted once.
+
+    Raises ValueError where an array is not computed yet.
+    """
+    nodes: list[Node] = []
+    collect_nodes(args, nodes)
+    if any(node.data is None for node in nodes):
+        raise ValueError("[get_array_buffer_size] An array is not computed yet; call eval first.")
+    buffers = {id(node.data.operand.buffer): node.data.operand.buffer for node in nodes}
+    return sum(buffer.size for buffer in buffers.values())
+
+
 def _checked(op: str, limit: int) -> int:
     value = int(limit)
     if value < 0:
@@ -119,6 +134,6 @@ def _checked(op: str, limit: int) -> int:
 
 
 __all__ = [
-    "clear_cache", "get_active_memory", "get_cache_memory", "get_memory_limit", "get_peak_memory", "reset_peak_memory",
-    "set_cache_limit", "set_memory_limit", "set_wired_limit",
+    "clear_cache", "get_active_memory", "get_array_buffer_size", "get_cache_memory", "get_memory_limit",
+    "get_peak_memory", "reset_peak_memory", "set_cache_limit", "set_memory_limit", "set_wired_limit",
 ]  # fmt: skip

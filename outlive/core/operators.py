@@ -4,7 +4,7 @@ then costs one frame.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from outlive.core import interchange
@@ -38,6 +38,7 @@ METHODS = (
 """Functions of the namespace that are methods with the same arguments."""
 
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
+"""Special name of each operator of one operand, with the function that it calls."""
 
 
 def install(functions: dict[str, Any]) -> None:
@@ -110,13 +111,31 @@ def _len(self: array) -> int:
     return self.shape[0]
 
 
-def _iter(self: array) -> Iterator[array]:
-    if not self.ndim:
-        raise TypeError("[iter] An array without axes cannot be iterated.")
-    a = wrap(self._node)  # later assignments to the handle do not change what is iterated
-    lengths, steps = (1, *a.shape[1:]), (1,) * a.ndim
-    kept, rest = tuple(range(1, a.ndim)), (0,) * (a.ndim - 1)
-    return (take_region(a, Region(kept, lengths, (i, *rest), steps)) for i in range(a.shape[0]))
+class ArrayIterator:
+    """The slices of an array along its first axis, each without that axis."""
+
+    __slots__ = ("_array", "_next")
+
+    def __init__(self, a: array) -> None:
+        if not a.ndim:
+            raise TypeError("[iter] An array without axes cannot be iterated.")
+        self._array = wrap(a._node)  # later assignments to the handle do not change what is iterated
+        self._next = 0
+
+    def __iter__(self) -> ArrayIterator:
+        return self
+
+    def __next__(self) -> array:
+        shape = self._array.shape
+        if self._next >= shape[0]:
+            raise StopIteration
+        starts = (self._next, *(0,) * (len(shape) - 1))
+        self._next += 1
+        return take_region(self._array, Region(tuple(range(1, len(shape))), (1, *shape[1:]), starts, (1,) * len(shape)))
+
+
+def _iter(self: array) -> ArrayIterator:
+    return ArrayIterator(self)
 
 
 def _format(self: array, spec: str) -> str:
@@ -162,6 +181,7 @@ _SPECIAL: dict[str, Any] = {
     "__float__": _float,
     "__format__": _format,
     "__getitem__": index.getitem,
+    "__getstate__": interchange.get_state,
     "__hash__": object.__hash__,  # == makes arrays, so handles hash by identity
     "__index__": _index,
     "__int__": _int,
@@ -170,6 +190,7 @@ _SPECIAL: dict[str, Any] = {
     "__reduce__": interchange.reduce,
     "__repr__": printing.text,
     "__setitem__": index.setitem,
+    "__setstate__": interchange.set_state,
     "at": property(_at, doc=_at.__doc__),
     "item": host.item,
     "tolist": host.tolist,

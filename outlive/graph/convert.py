@@ -49,6 +49,8 @@ def node_from(val: Any, dtype: Dtype | None) -> Node:
         if dtype is None or dtype is val.dtype:
             return val._node
         return _cast(val, dtype)
+    if hasattr(val, "__mlx_array__"):
+        return node_from(val.__mlx_array__(), dtype)
     sequence = isinstance(val, (list, tuple))
     if sequence and _holds_arrays(val):
         stacked = _stacked(val)

@@ -16,8 +16,8 @@ from outlive.graph.dtypes import Dtype
 
 
 class Lease:
-    """Memory of an array, for NumPy (and whoever speaks `__array_interface__`); holds the owner, and the view itself: that of
-    an array on another device is a copy.
+    """Memory of an array, for NumPy (and whoever speaks `__array_interface__`); holds the owner, and the view itself:
+    that of an array on another device is a copy.
     """
 
     __slots__ = ("__array_interface__", "_owner", "_view")
