@@ -58,6 +58,7 @@ def install(functions: dict[str, Any]) -> None:
     for special, name in (COMPARISONS | UNARY).items():
         if name in functions:
             setattr(array, f"__{special}__", functions[name])
+    array.__eq__, array.__ne__ = _equality(functions["equal"]), _equality(functions["not_equal"])  # type: ignore[method-assign]
     for name, method in shape.METHODS.items():
         setattr(array, name, method)
     for name, function in (shape.PROPERTIES | {k: functions[k] for k in ("real", "imag") if k in functions}).items():
@@ -77,6 +78,15 @@ def _in_place(function: Callable[..., array]) -> Callable[[array, Any], array]:
 def _reflected(function: Callable[..., array]) -> Callable[[array, Any], array]:
     def operator(self: array, other: Any) -> array:
         return function(other, self)
+
+    return operator
+
+
+def _equality(function: Callable[..., array]) -> Callable[[array, Any], Any]:
+    """Elementwise, except beside what is no number: that is simply not equal."""
+
+    def operator(self: array, other: Any) -> Any:
+        return NotImplemented if other is None or isinstance(other, str) else function(self, other)
 
     return operator
 

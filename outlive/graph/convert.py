@@ -51,6 +51,8 @@ def node_from(val: Any, dtype: Dtype | None) -> Node:
         return _cast(val, dtype)
     if hasattr(val, "__mlx_array__"):
         return node_from(val.__mlx_array__(), dtype)
+    if isinstance(val, range):
+        val = list(val)
     sequence = isinstance(val, (list, tuple))
     if sequence and _holds_arrays(val):
         stacked = _stacked(val)

@@ -62,14 +62,27 @@ def as_array(value: Any, dtype: Dtype | None = None) -> array:
     return array(value, dtype)
 
 
+_KINDS: dict[str, Scalar] = {"b": False, "i": 0, "u": 0, "f": 0.0, "c": 0j}
+"""A Python number of each of NumPy's kinds."""
+
+
+def _beside(value: Any, other: Dtype) -> array:
+    """An operand beside an array of type `other`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) in (bool, int, float, complex):
+        return constant(value, weak_type(value, other))
+    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+        return array(value, weak_type(_KINDS[value.dtype.kind], other))
+    return as_array(value)
+
+
 def operands(op: str, a: Any, b: Any) -> tuple[array, array]:
-    """Two operands as arrays; a Python scalar takes the other's type where that can hold its kind."""
+    """Two operands as arrays; Python's and NumPy's numbers and NumPy's arrays take the other's type where that can hold their kind."""
     if type(a) is array:
-        if type(b) in (bool, int, float, complex):
-            return a, constant(b, weak_type(b, a.dtype))
-        return a, as_array(b)
-    if type(b) is array and type(a) in (bool, int, float, complex):
-        return constant(a, weak_type(a, b.dtype)), b
+        return a, _beside(b, a.dtype)
+    if type(b) is array:
+        return _beside(a, b.dtype), b
     return as_array(a), as_array(b)
 
 
