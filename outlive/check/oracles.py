@@ -57,8 +57,10 @@ def _unowned(world: World) -> list[Any]:
 def check_after_end(world: World) -> None:
     """All arrays are gone: nothing may be held, and every byte must go back to the driver. Raises Violation."""
     from outlive.graph import state
+    from outlive.ops import random
 
     runtime = world.runtime
+    random.state.clear()
     state._constants.clear()
     state._refresh()
     runtime.synchronize()

@@ -21,6 +21,7 @@ from outlive.backends.sim.scheduler import Aborted, Scheduler, Violation
 from outlive.backends.sim.witness import Witness
 from outlive.check.oracles import check_after_end, check_recount
 from outlive.check.sequential import SequentialDevice, SequentialStreams
+from outlive.check.surroundings import kept_apart
 from outlive.graph.array import array
 from outlive.graph.host import scalars
 from outlive.graph.state import exchanged
@@ -132,10 +133,11 @@ class World:
         """The public API runs on this world inside."""
         with points_of(self.scheduler), exchanged(self.platform, self.factories()) as runtime:
             self.runtime = runtime
-            try:
-                yield self
-            finally:
-                self.scheduler.end()
+            with kept_apart(self.platform):
+                try:
+                    yield self
+                finally:
+                    self.scheduler.end()
 
 
 def run_schedule(
@@ -159,10 +161,12 @@ def run_schedule(
     with world.entered():
         try:
             scheduler.begin()
+            scheduler.armed = True
             values = on_host(program())
             found = digest(values)
             result = values if keep_result else None
             del values
+            scheduler.armed = False
             check_recount(world)
             check_after_end(world)
         except Aborted:
@@ -207,6 +211,8 @@ def run_sequentially(program: Program) -> Any:
     from outlive.host.machine import Machine
 
     factories = {name: (lambda runtime, index, name=name: SequentialDevice(runtime, name)) for name in ("cpu", "gpu")}
-    with exchanged(Machine(), factories) as runtime:
+    machine = Machine()
+    with exchanged(machine, factories) as runtime:
         runtime.new_stream = SequentialStreams(runtime)  # type: ignore[method-assign]
-        return on_host(program())
+        with kept_apart(machine):
+            return on_host(program())

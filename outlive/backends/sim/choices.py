@@ -21,6 +21,9 @@ class Action(NamedTuple):
     subject: int
 
 
+NOTHING = Action("nothing", 0)
+
+
 class Deviation(NamedTuple):
     """A decision other than the default, at a step of the schedule."""
 
@@ -73,7 +76,8 @@ def draw_swarm(rng: random.Random, faults: bool) -> Swarm:
     weights = {kind: rng.choice(WEIGHTS) for kind in KINDS}
     weights["repeat"] *= 0.2
     weights["spurious"] *= 0.2
-    weights["collect"] *= 0.01
+    weights["collect"] *= 0.002
+    weights["nothing"] = 0.3
     weights["timeout"] = 0.01
     rates = {}
     if faults and rng.random() < 0.4:
@@ -118,7 +122,9 @@ class RandomChoices:
     def interrupt(self, step: int, options: Sequence[Action]) -> Action | None:
         if not options:
             return None
-        chosen = self._weigh(options)
+        chosen = self._weigh([*options, NOTHING])
+        if chosen is NOTHING:
+            return None
         self.deviations.append(Deviation(step, *chosen))
         return chosen
 

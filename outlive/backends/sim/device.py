@@ -86,10 +86,8 @@ class SimMemory:
 
     def allocate(self, size: int) -> tuple[int, Cell]:
         """`size` bytes; raises MemoryError when the schedule says so."""
-        scheduler = self.scheduler
-        scheduler.point()
-        scheduler.step += 1
-        if scheduler.choices.fault(scheduler.step, "allocate", self.index):
+        self.scheduler.point()
+        if self.scheduler.fault("allocate", self.index):
             raise MemoryError("[sim] The schedule lets this allocation fail.")
         cell = self.arena.obtain(size)
         self.held += size

@@ -126,9 +126,8 @@ class Engine:
         operation = clock.get(stream, 0) + 1
         try:
             self.witness.before(launch, stream, operation, clock)
-            scheduler.step += 1
             try:
-                if scheduler.choices.fault(scheduler.step, "launch", stream):
+                if scheduler.fault("launch", stream):
                     raise LaunchFault("the schedule lets this launch fail")
                 if launch.kernel.name == "migrate":
                     launch.writes[0].view[...] = launch.reads[0].view  # one arena holds the memory of all simulated devices

@@ -105,7 +105,8 @@ class Scheduler:
         self.next_event = FOREVER
         self.violation: Violation | None = None
         self.over = False
-        self.collects = False
+        self.armed = False
+        """Whether calls may fail and garbage may be collected: from the program's first line to its last."""
         self.threads: list[SimThread] = [SimThread(self, 0, "main", None)]
         self.current = self.threads[0]
         self.actors: list[Actor] = []
@@ -145,7 +146,7 @@ class Scheduler:
         options = [Action("run", t.index) for t in self.threads if t is not self.current and t.runnable]
         for actor in self.actors:
             options += actor.actions()
-        if self.collects:
+        if self.armed:
             options.append(Action("collect", 0))
         action = self.choices.interrupt(self.step, options)
         if action is None or action.kind == "run":
@@ -164,7 +165,7 @@ class Scheduler:
         elif kind == "timeout":
             self.threads[subject].timed_out = True
         elif kind == "collect":
-            gc.collect()
+            gc.collect(1)  # with automatic collection off, all that is new is in the young generations
         else:
             for actor in self.actors:
                 actor.perform(action)
@@ -256,6 +257,11 @@ class Scheduler:
             self.current = to
             to.gate.release()
             return
+
+    def fault(self, kind: str, subject: int) -> bool:
+        """Whether a call that may fail does."""
+        self.step += 1
+        return self.armed and self.choices.fault(self.step, kind, subject)
 
     # Ends
 

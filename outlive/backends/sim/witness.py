@@ -193,11 +193,6 @@ class Witness:
         for access in (*made.reads, *made.writes):
             life = access.life
             if life is not None:
-                if life.ended:
-                    raise Violation(
-                        "generation", f"{made!r} was committed with {life!r}, whose memory belongs to another buffer already.",
-                        "the record did not keep its operand", (life, made),
-                    )  # fmt: skip
                 life.unfinished += 1
         if any(a.life is None for a in made.writes):
             raise Violation(

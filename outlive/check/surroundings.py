@@ -1,0 +1,80 @@
+"""What a schedule keeps apart from the process around it: module locks, random state, garbage collection."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from outlive.backends.sim.fields import instrumented
+
+_LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
+
+
+def module_locks() -> list[tuple[Any, str]]:
+    """(module, name) of every lock that a module of this package holds: a schedule puts simulated ones in their places."""
+    return [
+        (module, name)
+        for path, module in sorted(sys.modules.items())
+        if path.startswith("outlive.") and module is not None
+        for name, value in sorted(vars(module).items())
+        if isinstance(value, _LOCK_TYPES)
+    ]
+
+
+class _Standstill:
+    """The clock from which unseeded random numbers start."""
+
+    @staticmethod
+    def time_ns() -> int:
+        return 0
+
+
+@contextlib.contextmanager
+def kept_apart(platform: Any) -> Iterator[None]:
+    """Module locks are the platform's inside, and random numbers start from a fixed key."""
+    from outlive.ops import random
+
+    saved = [(module, name, getattr(module, name)) for module, name in module_locks()]
+    key, clock = list(random.state), random.time
+    random.state.clear()
+    random.time = _Standstill  # type: ignore[assignment]
+    for module, name, _ in saved:
+        setattr(module, name, platform.lock(f"{module.__name__}.{name}"))
+    try:
+        yield
+    finally:
+        for module, name, lock in saved:
+            setattr(module, name, lock)
+        random.time = clock
+        random.state[:] = key
+
+
+_depth = [0]
+
+
+@contextlib.contextmanager
+def exploring() -> Iterator[None]:
+    """Wraps many schedules: shared fields are points, and garbage is collected between schedules alone.
+
+    A collection inside a schedule is one of its actions, so that it comes at the same place in every replay.
+    """
+    if _depth[0]:
+        yield
+        return
+    _depth[0] += 1
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        with instrumented():
+            yield
+    finally:
+        _depth[0] -= 1
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
