@@ -13,6 +13,7 @@ import numpy as np
 
 from outlive.backends.cpu.reference import run_reference
 from outlive.runtime.builtin import COPY, Fill
+from outlive.runtime.foreign import ForeignCall
 from outlive.runtime.layout import Layout, layout, strided_layout
 from outlive.runtime.runtime import Runtime
 from outlive.runtime.stream import Stream
@@ -121,7 +122,11 @@ class SequentialEncoder:
         failure = next((r.buffer.failure for r in reads if r.buffer.failure is not None), None)
         if failure is None:
             try:
-                run_reference(kernel, reads, writes)
+                if type(kernel) is ForeignCall:  # it completes when its scope ends; its results are in place by then
+                    if kernel.call is not None:
+                        kernel.call(tuple(r.view for r in reads), tuple(w.view for w in writes))
+                else:
+                    run_reference(kernel, reads, writes)
             except Exception as error:
                 failure = Failed(error)
         if failure is not None:

@@ -297,6 +297,8 @@ class SimDevice(SimMemory):
         """Return when `tick` is complete: on news, take the lock and let them arrive."""
         while stream.completed < tick:
             self.scheduler.point()
+            if stream.blocked is not None:
+                stream.blocked.refuse_opener()
             queue = self.queue(stream)
             seen = queue.news
             if queue.told < tick:

@@ -14,6 +14,7 @@ from outlive.backends.cpu.reference import run_reference
 from outlive.backends.sim.choices import Action
 from outlive.backends.sim.scheduler import Scheduler, Violation
 from outlive.backends.sim.witness import Clock, Launch, Witness, join
+from outlive.runtime.foreign import ForeignCall, Ticket
 
 
 class Event:
@@ -56,6 +57,16 @@ class Work:
         self.failed = failed
 
 
+class Held:
+    """Outside work has begun: the stream goes on when its ticket is completed."""
+
+    __slots__ = ("ticket", "work")
+
+    def __init__(self, work: Work, ticket: Ticket) -> None:
+        self.work = work
+        self.ticket = ticket
+
+
 class LaunchFault(RuntimeError):
     """The error of a launch that the schedule lets fail."""
 
@@ -83,8 +94,14 @@ class Engine:
     def actions(self) -> list[Action]:
         found = []
         for stream, queue in enumerate(self.queues):
-            if queue and not (type(queue[0]) is Await and not queue[0].event.fired):
-                found.append(Action("execute", stream))
+            if not queue:
+                continue
+            head = queue[0]
+            if type(head) is Await and not head.event.fired:
+                continue
+            if type(head) is Held and head.ticket.state == "open":
+                continue
+            found.append(Action("execute", stream))
         return found
 
     def perform(self, action: Action) -> None:
@@ -108,6 +125,8 @@ class Engine:
                 queue.popleft()
                 if kind is Event:
                     self._fire(operation, clock)
+                elif kind is Held:
+                    self._let_go(stream, clock, operation)
                 else:
                     self._run(stream, clock, operation)
                 return
@@ -123,19 +142,41 @@ class Engine:
         """Run a launch; a Violation ends the schedule, any other error belongs to the arrays of the launch."""
         scheduler = self.scheduler
         launch = work.launch
-        operation = clock.get(stream, 0) + 1
         try:
-            self.witness.before(launch, stream, operation, clock)
+            self.witness.before(launch, stream, clock)
             try:
                 if scheduler.fault("launch", stream):
                     raise LaunchFault("the schedule lets this launch fail")
-                if launch.kernel.name == "migrate":
-                    launch.writes[0].view[...] = launch.reads[0].view  # one arena holds the memory of all simulated devices
-                else:
-                    run_reference(launch.kernel, launch.reads, launch.writes)  # type: ignore[arg-type]
-            except Exception as error:
+                self._compute(launch)
+            except Exception as error:  # whatever a kernel raises belongs to the arrays of its launch
                 work.failed(error)
-            clock[stream] = operation
-            self.witness.after(launch, stream, operation)
+            else:
+                if type(launch.kernel) is ForeignCall and launch.kernel.ticket is not None:
+                    self.queues[stream].appendleft(Held(work, launch.kernel.ticket))
+                    return
+            self._ran(stream, clock, launch)
         except Violation as violation:
             scheduler.fail(violation)
+
+    def _ran(self, stream: int, clock: Clock, launch: Launch) -> None:
+        clock[stream] = clock.get(stream, 0) + 1
+        self.witness.after(launch, stream, clock[stream])
+
+    @staticmethod
+    def _compute(launch: Launch) -> None:
+        kernel = launch.kernel
+        if kernel.name == "migrate":
+            launch.writes[0].view[...] = launch.reads[0].view  # one arena holds the memory of all simulated devices
+        elif type(kernel) is ForeignCall:
+            if kernel.call is not None:
+                kernel.call(tuple(a.view for a in launch.reads), tuple(a.view for a in launch.writes))
+        else:
+            run_reference(kernel, launch.reads, launch.writes)  # type: ignore[arg-type]
+
+    def _let_go(self, stream: int, clock: Clock, held: Held) -> None:
+        """Outside work is over."""
+        held.ticket.stream.blocked = None
+        error = held.ticket._channel.get()
+        if error is not None:
+            held.work.failed(error)
+        self._ran(stream, clock, held.work.launch)

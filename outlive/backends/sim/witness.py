@@ -225,8 +225,8 @@ class Witness:
             if access.life is not None:
                 access.life.unfinished -= 1
 
-    def before(self, launch: Launch, stream: int, operation: int, clock: Clock) -> None:
-        """The launch is about to run as operation number `operation` of a device stream that knows `clock`."""
+    def before(self, launch: Launch, stream: int, clock: Clock) -> None:
+        """The launch is about to run on a device stream that knows `clock`."""
         for access in launch.reads:
             life = access.life
             if life is None or not access.layout.size:
