@@ -6,6 +6,7 @@ A query that no key is allowed for attends to all keys alike under a boolean or 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from outlive.graph.array import apply, array
@@ -74,8 +75,8 @@ class Attention(Primitive):
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         q, k, v, *rest = primals
         weights, grouped = self._composed(q, k, rest)
-        cotangent = _groups(cast(cotangents[0], dtypes.float32), k.shape[1])
-        keys, values = [expand_dims(cast(a, dtypes.float32), 2) for a in (k, v)]
+        cotangent = _groups(_wide(cotangents[0]), k.shape[1])
+        keys, values = [expand_dims(_wide(a), 2) for a in (k, v)]
         toward = matmul(cotangent, swapaxes(values, -1, -2))
         inner = reduce.sum(multiply(toward, weights), -1, True)
         scores = multiply(weights, subtract(toward, inner))
@@ -99,11 +100,35 @@ class Attention(Primitive):
             made.append(cast(found, primals[i].dtype))
         return made
 
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        q, k, v, *rest = primals
+        given = dict(zip(argnums, tangents, strict=True))
+        weights, grouped = self._composed(q, k, rest)
+        keys, values = [expand_dims(_wide(a), 2) for a in (k, v)]
+        terms = []
+        if 0 in given:
+            terms.append(multiply(matmul(_groups(_wide(given[0]), k.shape[1]), swapaxes(keys, -1, -2)), self.scale))
+        if 1 in given:
+            toward_keys = swapaxes(expand_dims(_wide(given[1]), 2), -1, -2)
+            terms.append(multiply(matmul(grouped, toward_keys), self.scale))
+        if self.has_mask and 3 in given and primals[3].dtype is not dtypes.bool_:
+            terms.append(_groups(broadcast_to(_wide(given[3]), (*q.shape[:3], k.shape[2])), k.shape[1]))
+        scores = functools.reduce(add, terms) if terms else multiply(weights, 0.0)
+        inner = reduce.sum(multiply(weights, scores), -1, True)
+        if self.has_sinks and len(primals) - 1 in given:
+            left = subtract(1.0, reduce.sum(weights, -1, True))
+            sink = reshape(_wide(given[len(primals) - 1]), (1, k.shape[1], -1, 1, 1))
+            inner = add(inner, multiply(left, sink))
+        made = matmul(multiply(weights, subtract(scores, inner)), values)
+        if 2 in given:
+            made = add(made, matmul(weights, expand_dims(_wide(given[2]), 2)))
+        return [cast(reshape(made, (*q.shape[:3], v.shape[3])), q.dtype)]
+
     def _composed(self, q: array, k: array, rest: Any) -> tuple[array, array]:
         """(softmax weights, grouped queries) as float32 (B, Hkv, G, Lq, ...), from public ops."""
         kinds = k.shape[1]
-        grouped = _groups(cast(q, dtypes.float32), kinds)
-        keys = expand_dims(cast(k, dtypes.float32), 2)
+        grouped = _groups(_wide(q), kinds)
+        keys = expand_dims(_wide(k), 2)
         scores = multiply(matmul(grouped, swapaxes(keys, -1, -2)), self.scale)
         allowed, added = self._masks(q, k, rest)
         if allowed is not None:
@@ -114,7 +139,7 @@ class Attention(Primitive):
             scores = add(scores, added)
         top = reduce.max(scores, -1, True)
         if self.has_sinks:
-            sink = reshape(cast(rest[-1], dtypes.float32), (1, kinds, -1, 1, 1))
+            sink = reshape(_wide(rest[-1]), (1, kinds, -1, 1, 1))
             top = maximum(top, sink)
         weights = exp(subtract(scores, top))
         total = reduce.sum(weights, -1, True)
@@ -132,7 +157,7 @@ class Attention(Primitive):
         if not self.has_mask:
             return None, None
         mask = _groups(broadcast_to(rest[0], (*q.shape[:3], keys)), k.shape[1])
-        return (mask, None) if mask.dtype is dtypes.bool_ else (None, cast(mask, dtypes.float32))
+        return (mask, None) if mask.dtype is dtypes.bool_ else (None, _wide(mask))
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
         if self.has_sinks and axes[-1] is not None:
@@ -151,6 +176,10 @@ class Attention(Primitive):
             merged.append(reshape(a, (a.shape[0] * a.shape[1], *a.shape[2:])))
         made = _attended(self, tuple(merged), None)
         return [reshape(made, (size, -1, *made.shape[1:]))], [0]
+
+
+def _wide(a: array) -> array:
+    return a if a.dtype is dtypes.float64 else cast(a, dtypes.float32)
 
 
 def _groups(a: array, kinds: int) -> array:

@@ -8,10 +8,11 @@ from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops import reduce
 from outlive.ops.common import as_array, constant, dtypes, layout
-from outlive.ops.elementwise import multiply
-from outlive.ops.gather import scatter_along
+from outlive.ops.creation import zeros
+from outlive.ops.elementwise import multiply, subtract
+from outlive.ops.gather import scatter_along, take_along_axis
 from outlive.ops.matmul import cast
-from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims
+from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, reshape
 
 
 class CrossEntropy(Primitive):
@@ -47,6 +48,15 @@ class CrossEntropy(Primitive):
             less = scatter_along(weights, places, minus, logits.ndim - 1, "add")
             made.append(cast(multiply(less, expand_dims(cotangents[0], -1)), logits.dtype))
         return made
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        logits, targets = primals
+        if 0 not in argnums:
+            return [zeros(targets.shape, dtypes.float32)]
+        tangent = cast(tangents[0], dtypes.float32)
+        weights = reduce.softmax(cast(logits, dtypes.float32), -1)
+        chosen = reshape(take_along_axis(tangent, expand_dims(targets, -1), -1), targets.shape)
+        return [subtract(reduce.sum(multiply(weights, tangent), -1), chosen)]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
         size = batch_size(inputs, axes)

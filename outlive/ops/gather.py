@@ -188,12 +188,19 @@ class ScatterReduce(Primitive):
         return multiply(seen, stayed.astype(seen.dtype))
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        if self.mode not in ("add", "subtract"):
+        base, updates, *indices = primals
+        toward_base, toward_updates, *_ = with_zeros(primals, tangents, argnums)
+        if self.mode in ("add", "subtract"):
+            return [scatter(toward_base, toward_updates, indices, self.axes, self.at, self.mode)]
+        if self.mode not in ("maximum", "minimum"):
             raise ValueError(
                 f"[scatter] There is no forward derivative of updates by {self.mode!r} at computed indices."
             )
-        base, updates, *_ = with_zeros(primals, tangents, argnums)
-        return [scatter(base, updates, list(primals[2:]), self.axes, self.at, self.mode)]
+        out = scatter(base, updates, indices, self.axes, self.at, self.mode)
+        stayed = equal(base, out).astype(toward_base.dtype)
+        won = equal(updates, gather(out, indices, self.axes, self.at)).astype(toward_base.dtype)
+        kept = multiply(toward_base, stayed)
+        return [scatter(kept, multiply(toward_updates, won), indices, self.axes, self.at, "add")]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
         return _scatter_vmap(inputs, axes, self.axes, self.at, self.mode)
