@@ -38,7 +38,11 @@ class NumpyLlama:
             frequencies = frequencies / number("rope.scaling.factor")
         self.frequencies = frequencies
         self.past: list[tuple[np.ndarray, np.ndarray]] = []
-        self.position = 0
+        self.position = 0  # of the next token
+
+    def restart(self) -> None:
+        """Forget the tokens so far."""
+        self.past, self.position = [], 0
 
     def logits(self, ids: list[int]) -> np.ndarray:
         """Logits after each of ``ids``, shape (len(ids), vocabulary), in float32."""
@@ -53,13 +57,6 @@ class NumpyLlama:
         self.position += len(ids)
         x = self._norm(x, "output_norm")
         return x @ self.weights.get("output.weight", self.weights["token_embd.weight"]).T
-
-    def greedy(self, ids: list[int], count: int) -> list[int]:
-        """The ``count`` likeliest tokens, one after the other, that follow ``ids``."""
-        tokens = [int(self.logits(ids)[-1].argmax())]
-        while len(tokens) < count:
-            tokens.append(int(self.logits(tokens[-1:])[-1].argmax()))
-        return tokens
 
     def _linear(self, x: np.ndarray, name: str) -> np.ndarray:
         return x @ self.weights[f"{name}.weight"].T + self.weights.get(f"{name}.bias", np.float32(0))
@@ -85,11 +82,11 @@ class NumpyLlama:
             key, value = np.concatenate([past[0], key]), np.concatenate([past[1], value])
         self.past.append((key, value))
         shared = self.heads // self.key_heads
-        key, value = np.repeat(key, shared, 1), np.repeat(value, shared, 1)
-        scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(np.float32(self.head_dims))
-        visible = np.arange(len(key)) <= self.position + np.arange(len(x))[:, None]
+        key, value = np.repeat(key, shared, 1).transpose(1, 0, 2), np.repeat(value, shared, 1).transpose(1, 0, 2)
+        scores = query.transpose(1, 0, 2) @ key.transpose(0, 2, 1) / np.sqrt(np.float32(self.head_dims))
+        visible = np.arange(key.shape[1]) <= self.position + np.arange(len(x))[:, None]
         scores = np.where(visible, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, value).reshape(len(x), -1)
+        mixed = (weights @ value).transpose(1, 0, 2).reshape(len(x), -1)
         return self._linear(mixed, f"{name}.attn_output")
