@@ -1,6 +1,7 @@
 """`Elementwise`: the base of ops whose operands are broadcast to one shape, and how such ops are applied.
 
-Derivatives come back in the shape of the output and are summed over the axes along which an operand was repeated. A batch axis goes to the
+Derivatives come back in the shape of the output and are summed over the axes along which an operand was repeated. A
+batch axis goes to the
 front of every operand that has one; operands without one are broadcast along it.
 """
 
@@ -19,6 +20,7 @@ from outlive.ops.common import (
     broadcast_layout,
     broadcast_shapes,
     current_stream,
+    dtypes,
     layout,
     operands,
     promote,
@@ -31,14 +33,18 @@ Rule = Callable[..., Any]
 class Elementwise(Primitive):
     """Base: operands of one type broadcast to the output's shape.
 
-    `derivatives`: for each operand, a function (cotangent, output, *operands) -> cotangent in the output's shape, or None where the
-    derivative is zero. `result`: the output's type where it is not the operands' own.
+    `derivatives`: for each operand, a function (cotangent, output, *operands) -> cotangent in the output's shape, or
+    None where the
+    derivative is zero. `result`: the output's type where it is not the operands' own. `holomorphic`: over complex
+    numbers the rules are
+    complex derivatives; their cotangents, d/d(real) + i d/d(imaginary), then take the conjugates.
     """
 
     __slots__ = ()
     pairs = True
     derivatives: tuple[Rule | None, ...] = ()
     result: Dtype | None = None
+    holomorphic = True
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
         shape = layout.shape
@@ -53,9 +59,9 @@ class Elementwise(Primitive):
             encoder.learn_pair(self, inputs, out)
         return out
 
-    def output_type(self, dtypes: Sequence[Dtype]) -> Dtype:
+    def output_type(self, types: Sequence[Dtype]) -> Dtype:
         """The output's type for operands of these types."""
-        return self.result or dtypes[-1]
+        return self.result or types[-1]
 
     def apply(self, *inputs: array, stream: Any = None) -> array:
         """The op over operands that have their final types."""
@@ -69,11 +75,19 @@ class Elementwise(Primitive):
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         from outlive.ops.shape import sum_to
+        from outlive.ops.unary import conjugate
 
-        found = []
+        ct, found = cotangents[0], []
+        conjugated = self.holomorphic and ct.dtype is dtypes.complex64
         for i in argnums:
             rule = self._rule(i, "vjp")
-            found.append(None if rule is None else sum_to(rule(cotangents[0], outputs[0], *primals), primals[i].shape))
+            if rule is None:
+                found.append(None)
+                continue
+            part = (
+                conjugate(rule(conjugate(ct), outputs[0], *primals)) if conjugated else rule(ct, outputs[0], *primals)
+            )
+            found.append(sum_to(part, primals[i].shape))
         return found
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
@@ -103,7 +117,9 @@ class Elementwise(Primitive):
 
 
 def binary(primitive: Primitive, a: Any, b: Any, stream: Any = None, result: Any = None) -> array:
-    """Apply an elementwise primitive to two operands after promotion and broadcasting; `result` is the output's type if it is its own."""
+    """Apply an elementwise primitive to two operands after promotion and broadcasting; `result` is the output's type if
+    it is its own.
+    """
     if type(a) is not array or type(b) is not array:
         a, b = operands(primitive.name, a, b)
     x, y = a._node, b._node

@@ -10,7 +10,16 @@ import numpy as np
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import Dtype, as_array, broadcast_layout, broadcast_shapes, checked_shape, constant, dtypes, layout
+from outlive.ops.common import (
+    Dtype,
+    as_array,
+    broadcast_layout,
+    broadcast_shapes,
+    checked_shape,
+    constant,
+    dtypes,
+    layout,
+)
 from outlive.ops.elementwise import where
 from outlive.ops.shape import broadcast_to, checked_axis, expand_dims, moveaxis, reshape, sum_to
 
@@ -107,7 +116,9 @@ class Tri(Generated):
 
 
 class CosineWindow(Generated):
-    """A sum of cosines over one period, `coefficients[j]` cos(2 pi j i / (M - 1)), or the triangle where there are none."""
+    """A sum of cosines over one period, `coefficients[j]` cos(2 pi j i / (M - 1)), or the triangle where there are
+    none.
+    """
 
     __slots__ = ("coefficients",)
     name = "window"
@@ -159,13 +170,16 @@ def _spread(values: array, rows: int, columns: int, offset: int) -> array:
 
     before = max(-offset, 0)
     widths = [(0, 0)] * (values.ndim - 1) + [(before, rows - before - values.shape[-1])]
-    return where(eye(rows, columns, offset, dtypes.bool_), expand_dims(pad(values, widths), -1), constant(0, values.dtype))
+    return where(
+        eye(rows, columns, offset, dtypes.bool_), expand_dims(pad(values, widths), -1), constant(0, values.dtype)
+    )
 
 
 def full(shape: Shape, vals: Any, dtype: Dtype | None = None, *, stream: Any = None) -> array:
     """An array of `shape` filled with `vals`, a number or an array that broadcasts to the shape.
 
-    `dtype` is by default that of `vals` (int32 or float32 for Python's numbers). Raises ValueError for negative lengths, shapes that do
+    `dtype` is by default that of `vals` (int32 or float32 for Python's numbers). Raises ValueError for negative
+    lengths, shapes that do
     not broadcast, and integers that the type does not hold.
     """
     shape = checked_shape("full", shape)
@@ -213,7 +227,10 @@ def ones_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) ->
 
 
 def empty(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
-    """An array of `shape` to be assigned to. It holds zeros: memory that nobody wrote would make results depend on what ran before."""
+    """An array of `shape` to be assigned to.
+
+    It holds zeros: memory that nobody wrote would make results depend on what ran before.
+    """
     return zeros(checked_shape("empty", shape), dtype, stream=stream)
 
 
@@ -239,8 +256,10 @@ def arange(
 ) -> array:
     """Numbers from `start` (included) to `stop` (not included) by `step`; `arange(stop)` starts at 0.
 
-    Returns ceil((stop - start) / step) elements, at least 0: int32 where all three are integers (int64 where an end needs it), float32
-    otherwise, or `dtype`. Raises ValueError for a step of 0, for ends that are not finite, and for bool; TypeError for what is no number.
+    Returns ceil((stop - start) / step) elements, at least 0: int32 where all three are integers (int64 where an end
+    needs it), float32
+    otherwise, or `dtype`. Raises ValueError for a step of 0, for ends that are not finite, and for bool; TypeError for
+    what is no number.
     """
     if stop is None:
         start, stop = 0, start
@@ -287,7 +306,8 @@ def linspace(
     dtype: Dtype | None = dtypes.float32,
     stream: Any = None,
 ) -> array:
-    """`num` numbers in equal steps from `start` to `stop`, which is the last of them, or the one after it without `endpoint`.
+    """`num` numbers in equal steps from `start` to `stop`, which is the last of them, or the one after it without
+    `endpoint`.
 
     Raises ValueError for a negative `num`.
     """
@@ -307,7 +327,8 @@ def _matrix_shape(op: str, n: int, m: int | None) -> tuple[int, int]:
 
 
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
-    """An `n` by `m` (default `n`) matrix with ones on the `k`-th diagonal (above the main one for k > 0), zeros elsewhere.
+    """An `n` by `m` (default `n`) matrix with ones on the `k`-th diagonal (above the main one for k > 0), zeros
+    elsewhere.
 
     Raises ValueError for negative lengths.
     """
@@ -350,7 +371,8 @@ def meshgrid(
 ) -> tuple[array, ...]:
     """Coordinate arrays of the grid that the given vectors span, one for each; as views.
 
-    `indexing`: "xy" (the first vector runs along the second axis) or "ij" (along the first). `sparse` leaves the repeated axes at length 1.
+    `indexing`: "xy" (the first vector runs along the second axis) or "ij" (along the first). `sparse` leaves the
+    repeated axes at length 1.
     Raises ValueError for another `indexing`.
     """
     if indexing not in ("xy", "ij"):
@@ -361,7 +383,8 @@ def meshgrid(
         order[0], order[1] = 1, 0
     vectors = [as_array(a) for a in arrays]
     grids = [
-        reshape(a, [a.size if axis == order[i] else 1 for axis in range(count)], stream=stream) for i, a in enumerate(vectors)
+        reshape(a, [a.size if axis == order[i] else 1 for axis in range(count)], stream=stream)
+        for i, a in enumerate(vectors)
     ]
     if not sparse and grids:
         shape = broadcast_shapes("meshgrid", *[g.shape for g in grids])
@@ -387,7 +410,10 @@ def diagonal(a: array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
 
 
 def diag(a: array, /, k: int = 0, *, stream: Any = None) -> array:
-    """The `k`-th diagonal of a matrix, or the matrix with a vector on its `k`-th diagonal. Raises ValueError for other ranks."""
+    """The `k`-th diagonal of a matrix, or the matrix with a vector on its `k`-th diagonal.
+
+    Raises ValueError for other ranks.
+    """
     a = as_array(a)
     if a.ndim == 2:
         return diagonal(a, k, stream=stream)
@@ -400,7 +426,10 @@ def diag(a: array, /, k: int = 0, *, stream: Any = None) -> array:
 def trace(
     a: array, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype | None = None, *, stream: Any = None
 ) -> array:
-    """The sum of a diagonal, in `dtype` where given; see `diagonal` and `sum`. Raises ValueError for fewer than two axes."""
+    """The sum of a diagonal, in `dtype` where given; see `diagonal` and `sum`.
+
+    Raises ValueError for fewer than two axes.
+    """
     from outlive.ops.reduce import sum as reduce_sum
 
     a = as_array(a)
@@ -430,11 +459,12 @@ def hamming(M: int, *, stream: Any = None) -> array:
 
 
 def blackman(M: int, *, stream: Any = None) -> array:
-    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32; empty for M < 1."""
+    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32."""
     return _window(M, (0.42, -0.5, 0.08), stream)
 
 
 __all__ = [
-    "arange", "bartlett", "blackman", "diag", "diagonal", "empty", "empty_like", "eye", "full", "full_like", "hamming", "hanning",
-    "identity", "linspace", "meshgrid", "ones", "ones_like", "trace", "tri", "tril", "triu", "zeros", "zeros_like",
+    "arange", "bartlett", "blackman", "diag", "diagonal", "empty", "empty_like", "eye", "full", "full_like",
+    "hamming", "hanning", "identity", "linspace", "meshgrid", "ones", "ones_like", "trace", "tri", "tril", "triu",
+    "zeros", "zeros_like",
 ]  # fmt: skip

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from outlive.graph.array import array
-from outlive.graph.dtypes import DtypeCategory
 from outlive.ops.broadcast import Elementwise, Rule, binary
 from outlive.ops.common import Dtype, as_array, dtypes, operands, promote
 
+Compute = Callable[[Any, Any, Any, Any], None]
+SHIFTS = ("left_shift", "right_shift")
 
 
-def _op(
-    name: str, compute: Callable[[Any, Any, Any, Any], None], *derivatives: Rule | None, result: Dtype | None = None
-) -> Elementwise:
+def _op(name: str, compute: Compute, *derivatives: Rule | None, result: Dtype | None = None) -> Elementwise:
     """A primitive from its entry; `compute(xp, a, b, out)` writes the result."""
 
     def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
@@ -32,7 +31,7 @@ def _op(
     return made
 
 
-def _ufunc(name: str) -> Callable[[Any, Any, Any, Any], None]:
+def _ufunc(name: str) -> Compute:
     return lambda xp, a, b, out: getattr(xp, name)(a, b, out=out)
 
 
@@ -40,66 +39,81 @@ def _choose(condition: array, ct: array) -> array:
     return where(condition, ct, 0)
 
 
+def _subtract(xp: Any, a: Any, b: Any, out: Any) -> None:
+    (xp.not_equal if a.dtype.kind == "b" else xp.subtract)(a, b, out=out)
+
+
+def _as_numbers(compute: Compute) -> Compute:
+    """Booleans take part as 0 and 1; a nonzero result is true."""
+
+    def wrapped(xp: Any, a: Any, b: Any, out: Any) -> None:
+        if a.dtype.kind != "b":
+            compute(xp, a, b, out)
+            return
+        made = xp.empty(out.shape, xp.uint8)
+        compute(xp, a.astype(xp.uint8), b.astype(xp.uint8), made)
+        xp.not_equal(made, 0, out=out)
+
+    return wrapped
+
+
 def _power(xp: Any, a: Any, b: Any, out: Any) -> None:
-    if a.dtype.kind in "iu":
-        # the exponent's own power by squaring, wrapping; negative exponents give what an integer can hold of the inverse
-        out[...] = xp.where(b < 0, xp.where(a == 1, 1, xp.where(a == -1, 1 - 2 * (b & 1), 0)), 0).astype(a.dtype)
-        positive = b >= 0
-        base, exponent, total = a.copy() + 0 * b, xp.where(positive, b, 0) + 0 * a, xp.ones(out.shape, out.dtype)
-        while exponent.any():
-            total = xp.where(exponent & 1, total * base, total)
-            base, exponent = base * base, exponent >> 1
-        out[...] = xp.where(positive, total, out)
+    if a.dtype.kind == "i":
+        # an integer holds the inverse of 1 and -1 alone; what is nearest to zero stands for all others
+        inverse = xp.where(a == 1, 1, xp.where(a == -1, 1 - 2 * (b & 1), 0))
+        out[...] = xp.where(b < 0, inverse, xp.power(a, xp.maximum(b, 0)))
     else:
         xp.power(a, b, out=out)
 
 
-def _remainder(xp: Any, a: Any, b: Any, out: Any) -> None:
-    if a.dtype.kind == "c":
-        out[...] = a - xp.floor((a / b).real) * b
-    else:
-        xp.remainder(a, b, out=out)
-
-
 def _floor_divide(xp: Any, a: Any, b: Any, out: Any) -> None:
-    if a.dtype.kind in "iu":  # integers round toward zero here, unlike NumPy's
-        zero = b == 0
-        quotient = xp.abs(a) // xp.where(zero, 1, xp.abs(b)) if a.dtype.kind == "i" else a // xp.where(zero, 1, b)
-        sign = xp.where((a < 0) != (b < 0), -1, 1).astype(a.dtype) if a.dtype.kind == "i" else 1
-        out[...] = xp.where(zero, 0, quotient * sign)
+    if a.dtype.kind in "iu":
+        xp.floor_divide(a, b, out=out)
     else:
         xp.floor(a / b, out=out)
 
 
 def _logaddexp(xp: Any, a: Any, b: Any, out: Any) -> None:
     if a.dtype.kind == "c":
-        big = xp.where(a.real >= b.real, a, b)
-        out[...] = big + xp.log1p(xp.exp(xp.where(a.real >= b.real, b, a) - big))
+        first = a.real >= b.real
+        large, small = xp.where(first, a, b), xp.where(first, b, a)
+        out[...] = large + xp.log1p(xp.exp(small - large))
     else:
         xp.logaddexp(a, b, out=out)
 
 
 _ADD = _op("add", _ufunc("add"), lambda ct, o, a, b: ct, lambda ct, o, a, b: ct)
-_SUBTRACT = _op("subtract", _ufunc("subtract"), lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct)
+_SUBTRACT = _op("subtract", _subtract, lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct)
 _MULTIPLY = _op("multiply", _ufunc("multiply"), lambda ct, o, a, b: ct * b, lambda ct, o, a, b: ct * a)
 _DIVIDE = _op("divide", _ufunc("true_divide"), lambda ct, o, a, b: ct / b, lambda ct, o, a, b: -(ct * o) / b)
 _POWER = _op(
-    "power", _power, lambda ct, o, a, b: ct * b * power(a, b - 1),
-    lambda ct, o, a, b: where(equal(a, 0), where(greater(b, 0), 0, ct * o), ct * o * _log(where(equal(a, 0), 1, a))),
-)  # fmt: skip
-_REMAINDER = _op("remainder", _remainder, lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct * floor_divide(a, b))
-_FLOOR_DIVIDE = _op("floor_divide", _floor_divide, None, None)
+    "power",
+    _as_numbers(_power),
+    lambda ct, o, a, b: ct * where(equal(b, 0), 0, b * power(a, where(equal(b, 0), 1, b) - 1)),
+    lambda ct, o, a, b: where(equal(a, 0), where(_positive(b), 0, ct * o), ct * o * _log(where(equal(a, 0), 1, a))),
+)
+_REMAINDER = _op(
+    "remainder", _as_numbers(_ufunc("remainder")), lambda ct, o, a, b: ct, lambda ct, o, a, b: -ct * floor_divide(a, b)
+)
+_FLOOR_DIVIDE = _op("floor_divide", _as_numbers(_floor_divide), None, None)
 _MAXIMUM = _op(
-    "maximum", _ufunc("maximum"), lambda ct, o, a, b: _choose(greater(a, b), ct), lambda ct, o, a, b: _choose(less_equal(a, b), ct)
+    "maximum",
+    _ufunc("maximum"),
+    lambda ct, o, a, b: _choose(greater(a, b), ct),
+    lambda ct, o, a, b: _choose(less_equal(a, b), ct),
 )
 _MINIMUM = _op(
-    "minimum", _ufunc("minimum"), lambda ct, o, a, b: _choose(less(a, b), ct), lambda ct, o, a, b: _choose(greater_equal(a, b), ct)
+    "minimum",
+    _ufunc("minimum"),
+    lambda ct, o, a, b: _choose(less(a, b), ct),
+    lambda ct, o, a, b: _choose(greater_equal(a, b), ct),
 )
-_LOGADDEXP = _op(
-    "logaddexp", _logaddexp, lambda ct, o, a, b: ct * _sigmoid(a - b), lambda ct, o, a, b: ct * _sigmoid(b - a)
-)
+_LOGADDEXP = _op("logaddexp", _logaddexp, lambda ct, o, a, b: ct * _exp(a - o), lambda ct, o, a, b: ct * _exp(b - o))
 _ARCTAN2 = _op(
-    "arctan2", _ufunc("arctan2"), lambda ct, o, a, b: ct * b / (a * a + b * b), lambda ct, o, a, b: -ct * a / (a * a + b * b)
+    "arctan2",
+    _ufunc("arctan2"),
+    lambda ct, o, a, b: ct * b / (a * a + b * b),
+    lambda ct, o, a, b: -ct * a / (a * a + b * b),
 )
 _EQUAL = _op("equal", _ufunc("equal"), result=dtypes.bool_)
 _NOT_EQUAL = _op("not_equal", _ufunc("not_equal"), result=dtypes.bool_)
@@ -109,6 +123,7 @@ _GREATER = _op("greater", _ufunc("greater"), result=dtypes.bool_)
 _GREATER_EQUAL = _op("greater_equal", _ufunc("greater_equal"), result=dtypes.bool_)
 _LOGICAL_AND = _op("logical_and", _ufunc("logical_and"), result=dtypes.bool_)
 _LOGICAL_OR = _op("logical_or", _ufunc("logical_or"), result=dtypes.bool_)
+_LOGICAL_XOR = _op("logical_xor", _ufunc("logical_xor"), result=dtypes.bool_)
 _BITWISE_AND = _op("bitwise_and", _ufunc("bitwise_and"), None, None)
 _BITWISE_OR = _op("bitwise_or", _ufunc("bitwise_or"), None, None)
 _BITWISE_XOR = _op("bitwise_xor", _ufunc("bitwise_xor"), None, None)
@@ -122,16 +137,23 @@ def _log(a: array) -> array:
     return log(a)
 
 
-def _sigmoid(a: array) -> array:
-    from outlive.ops.unary import sigmoid
+def _exp(a: array) -> array:
+    from outlive.ops.unary import exp
 
-    return sigmoid(a)
+    return exp(a)
+
+
+def _positive(a: array) -> array:
+    from outlive.ops.unary import real
+
+    return greater(real(a), 0)
 
 
 def add(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Sum of two arrays, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_ADD, a, b, stream)
 
@@ -139,7 +161,8 @@ def add(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def subtract(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Difference a - b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_SUBTRACT, a, b, stream)
 
@@ -147,7 +170,8 @@ def subtract(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def multiply(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Product of two arrays, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_MULTIPLY, a, b, stream)
 
@@ -155,7 +179,8 @@ def multiply(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def maximum(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """The larger of two elements; NaN where either is NaN.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_MAXIMUM, a, b, stream)
 
@@ -163,23 +188,18 @@ def maximum(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def minimum(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """The smaller of two elements; NaN where either is NaN.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_MINIMUM, a, b, stream)
 
 
-def remainder(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Remainder of a / b with the sign of b, as Python's %.
-
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
-    """
-    return binary(_REMAINDER, a, b, stream)
-
-
 def power(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """a to the power b, element by element.
+    """a to the power b, element by element; integers wrap, and a negative power of one is the integer part of the
+    inverse.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_POWER, a, b, stream)
 
@@ -187,7 +207,8 @@ def power(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a == b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -195,7 +216,8 @@ def equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def not_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a != b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_NOT_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -203,7 +225,8 @@ def not_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def less(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a < b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_LESS, a, b, stream, dtypes.bool_)
 
@@ -211,7 +234,8 @@ def less(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def less_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a <= b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_LESS_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -219,7 +243,8 @@ def less_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def greater(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a > b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_GREATER, a, b, stream, dtypes.bool_)
 
@@ -227,7 +252,8 @@ def greater(a: Any, b: Any, /, *, stream: Any = None) -> array:
 def greater_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether a >= b, element by element.
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool. Raises ValueError for shapes that do not broadcast.
+    `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
+    Raises ValueError for shapes that do not broadcast.
     """
     return binary(_GREATER_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -248,71 +274,111 @@ def divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_DIVIDE, *_inexact("divide", a, b), stream)
 
 
-def floor_divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Quotient rounded to a whole number: down for floats, toward zero for integers (0 where an integer divisor is 0).
+def _real_operands(op: str, a: Any, b: Any) -> tuple[array, array]:
+    """Both operands as arrays; raises ValueError where one is complex."""
+    a, b = operands(op, a, b)
+    if dtypes.complex64 in (a.dtype, b.dtype):
+        raise ValueError(f"[{op}] Not defined for complex64; got {a.dtype.name} and {b.dtype.name}.")
+    return a, b
 
-    `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast.
+
+def floor_divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Quotient rounded down to a whole number, in the promoted type; 0 where an integer divisor is 0.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
+    complex numbers.
     """
-    return binary(_FLOOR_DIVIDE, a, b, stream)
+    return binary(_FLOOR_DIVIDE, *_real_operands("floor_divide", a, b), stream)
+
+
+def remainder(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Remainder of a / b with the sign of b, as Python's %; 0 where an integer divisor is 0.
+
+    `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
+    complex numbers.
+    """
+    return binary(_REMAINDER, *_real_operands("remainder", a, b), stream)
 
 
 def divmod(a: Any, b: Any, /, *, stream: Any = None) -> tuple[array, array]:
     """`(floor_divide(a, b), remainder(a, b))`."""
+    a, b = _real_operands("divmod", a, b)
     return floor_divide(a, b, stream=stream), remainder(a, b, stream=stream)
 
 
 def logaddexp(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """log(exp(a) + exp(b)) without overflow. Integers are taken as float32; shapes broadcast or ValueError is raised."""
+    """log(exp(a) + exp(b)) without overflow.
+
+    Integers are taken as float32; shapes broadcast or ValueError is raised.
+    """
     return binary(_LOGADDEXP, *_inexact("logaddexp", a, b), stream)
 
 
 def arctan2(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """The angle in radians of the point (b, a), in [-pi, pi]. Integers are taken as float32; shapes broadcast or ValueError is raised."""
-    return binary(_ARCTAN2, *_inexact("arctan2", a, b), stream)
+    """The angle in radians of the point (b, a), in [-pi, pi]. Integers are taken as float32.
+
+    Raises ValueError for shapes that do not broadcast and complex numbers.
+    """
+    return binary(_ARCTAN2, *_inexact("arctan2", *_real_operands("arctan2", a, b)), stream)
+
+
+def _logical(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
+    a, b = operands(primitive.name, a, b)
+    return binary(primitive, a.astype(dtypes.bool_), b.astype(dtypes.bool_), stream, dtypes.bool_)
 
 
 def logical_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether both elements are nonzero; type bool. Shapes broadcast or ValueError is raised."""
-    a, b = operands("logical_and", a, b)
-    return binary(_LOGICAL_AND, a.astype(dtypes.bool_), b.astype(dtypes.bool_), stream, dtypes.bool_)
+    return _logical(_LOGICAL_AND, a, b, stream)
 
 
 def logical_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """Whether either element is nonzero; type bool. Shapes broadcast or ValueError is raised."""
-    a, b = operands("logical_or", a, b)
-    return binary(_LOGICAL_OR, a.astype(dtypes.bool_), b.astype(dtypes.bool_), stream, dtypes.bool_)
+    return _logical(_LOGICAL_OR, a, b, stream)
+
+
+def logical_xor(a: Any, b: Any, /, *, stream: Any = None) -> array:
+    """Whether exactly one of two elements is nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    return _logical(_LOGICAL_XOR, a, b, stream)
 
 
 def _bitwise(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
     a, b = operands(primitive.name, a, b)
     common = promote(a.dtype, b.dtype)
-    if common.inexact or common.category is DtypeCategory.generic and primitive in (_LEFT_SHIFT, _RIGHT_SHIFT):
-        raise ValueError(f"[{primitive.name}] Bits are those of integers and booleans; got {a.dtype.name} and {b.dtype.name}.")
+    if common.inexact:
+        raise RuntimeError(
+            f"[{primitive.name}] Bits are those of integers and booleans; got {a.dtype.name} and {b.dtype.name}."
+        )
+    if common is dtypes.bool_ and primitive.name in SHIFTS:
+        a, b = a.astype(dtypes.uint8), b.astype(dtypes.uint8)
     return binary(primitive, a, b, stream)
 
 
 def bitwise_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Bits set in both elements. Integers or booleans; ValueError otherwise."""
+    """Bits set in both elements. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_AND, a, b, stream)
 
 
 def bitwise_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Bits set in either element. Integers or booleans; ValueError otherwise."""
+    """Bits set in either element. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_OR, a, b, stream)
 
 
 def bitwise_xor(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Bits set in exactly one element. Integers or booleans; ValueError otherwise."""
+    """Bits set in exactly one element. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_XOR, a, b, stream)
 
 
 def left_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Bits of a moved up by b places. Integers; ValueError otherwise."""
+    """Bits of `a` moved up by `b` places, 0 from the type's width on.
+
+    Integers, booleans as uint8; RuntimeError otherwise.
+    """
     return _bitwise(_LEFT_SHIFT, a, b, stream)
 
 
 def right_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Bits of a moved down by b places, keeping the sign. Integers; ValueError otherwise."""
+    """Bits of `a` moved down by `b` places, keeping the sign. Integers, booleans as uint8; RuntimeError otherwise."""
     return _bitwise(_RIGHT_SHIFT, a, b, stream)
 
 
@@ -322,6 +388,7 @@ class Select(Elementwise):
     __slots__ = ()
     name = "select"
     pairs = False
+    moves_bits = True
     derivatives = (
         None, lambda ct, o, c, x, y: where(c, ct, 0), lambda ct, o, c, x, y: where(c, 0, ct),
     )  # fmt: skip
@@ -363,7 +430,9 @@ def clip(a: Any, /, a_min: Any = None, a_max: Any = None, *, stream: Any = None)
 def isclose(
     a: Any, b: Any, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
 ) -> array:
-    """Whether |a - b| <= atol + rtol |b|, element by element; infinities are close to themselves, NaN to NaN with `equal_nan`."""
+    """Whether |a - b| <= atol + rtol |b|, element by element; infinities are close to themselves, NaN to NaN with
+    `equal_nan`.
+    """
     from outlive.ops.unary import abs, isinf, isnan
 
     a, b = _inexact("isclose", a, b)
@@ -373,8 +442,12 @@ def isclose(
     return logical_or(out, logical_and(isnan(a), isnan(b)), stream=stream) if equal_nan else out
 
 
+pow, atan2, bitwise_left_shift, bitwise_right_shift = power, arctan2, left_shift, right_shift
+"""The array API's names."""
+
 __all__ = [
-    "add", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "clip", "divide", "divmod", "equal", "floor_divide", "greater",
-    "greater_equal", "isclose", "left_shift", "less", "less_equal", "logaddexp", "logical_and", "logical_or", "maximum", "minimum",
-    "multiply", "not_equal", "power", "remainder", "right_shift", "subtract", "where",
+    "add", "arctan2", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "clip", "divide", "divmod", "equal", "floor_divide", "greater", "greater_equal", "isclose",
+    "left_shift", "less", "less_equal", "logaddexp", "logical_and", "logical_or", "logical_xor", "maximum",
+    "minimum", "multiply", "not_equal", "pow", "power", "remainder", "right_shift", "subtract", "where",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Fourier transforms over any axes, by pocketfft, in complex64; short-time transforms built on them.
 
-All transforms are linear, and each is the adjoint of another: cotangents go through the transform in the other direction, with the scaling
+All transforms are linear, and each is the adjoint of another: cotangents go through the transform in the other
+direction, with the scaling
 moved to the other side. Cotangents of complex arrays follow the convention d/d(real) + i d/d(imaginary).
 """
 
@@ -151,8 +152,12 @@ def _resized(a: array, axis: int, length: int) -> array:
     return pad(a, widths)
 
 
-def _prepared(op: str, a: Any, s: Axes, axes: Axes, norm: str, dtype: Dtype, halved: bool) -> tuple[array, tuple[int, ...], int]:
-    """The operand in its type and lengths, its axes, and the output length of the last one (`halved`: it shows half of a transform)."""
+def _prepared(
+    op: str, a: Any, s: Axes, axes: Axes, norm: str, dtype: Dtype, halved: bool
+) -> tuple[array, tuple[int, ...], int]:
+    """The operand in its type and lengths, its axes, and the output length of the last one (`halved`: it shows half of
+    a transform).
+    """
     if norm not in NORMS:
         raise ValueError(f"[{op}] norm is one of {', '.join(NORMS)}; got {norm!r}.")
     a = as_array(a)
@@ -185,10 +190,13 @@ def _transformed(op: str, a: Any, s: Axes, axes: Axes, norm: str, inverse: bool,
 
 
 def fftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
-    """Discrete Fourier transform X[k] = sum over n of x[n] exp(-2 pi i k n / N) along each of `axes` (None: all); complex64.
+    """Discrete Fourier transform X[k] = sum over n of x[n] exp(-2 pi i k n / N) along each of `axes` (None: all);
+    complex64.
 
-    `s`: lengths to which those axes are cut or padded with zeros first. `norm`: where the factor 1/N goes: "backward" (to the inverse),
-    "forward", or "ortho" (1/sqrt(N) to both). Raises ValueError for another norm, lengths below 1, repeated axes, or `s` without `axes`;
+    `s`: lengths to which those axes are cut or padded with zeros first. `norm`: where the factor 1/N goes: "backward"
+    (to the inverse),
+    "forward", or "ortho" (1/sqrt(N) to both). Raises ValueError for another norm, lengths below 1, repeated axes, or
+    `s` without `axes`;
     IndexError for an axis out of range.
     """
     return _transformed("fftn", a, s, axes, norm, False, stream)
@@ -200,7 +208,7 @@ def ifftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", s
 
 
 def rfftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` of real input: the last axis keeps its first n // 2 + 1 elements, which determine the others; complex64."""
+    """`fftn` of real input: the last axis keeps its first n // 2 + 1 elements, which determine the rest; complex64."""
     a, used, _ = _prepared("rfftn", a, s, axes, norm, dtypes.float32, halved=False)
     return _from_real(a, used, norm, stream) if used else astype(a, dtypes.complex64)
 
@@ -262,7 +270,9 @@ def _checked_count(op: str, n: int) -> int:
 
 
 def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
-    """Frequencies of the `n` elements of `fft`, in cycles per unit of the sample spacing `d`, negative ones last; float32."""
+    """Frequencies of the `n` elements of `fft`, in cycles per unit of the sample spacing `d`, negative ones last;
+    float32.
+    """
     half = (_checked_count("fftfreq", n) + 1) // 2
     places = arange(n)
     return (where(places < half, places, places - n) / (n * d)).astype(dtypes.float32, stream=stream)  # type: ignore[attr-defined, no-any-return]
@@ -277,7 +287,16 @@ def _shift(op: str, a: Any, axes: int | Sequence[int] | None, inverse: bool, str
     a = as_array(a)
     given = range(a.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
     used = [checked_axis(op, i, a.ndim) for i in given]
-    return roll(a, tuple((n + 1) // 2 if inverse else n // 2 for n in (a.shape[i] for i in used)), tuple(used), stream=stream) if used else a
+    return (
+        roll(
+            a,
+            tuple((n + 1) // 2 if inverse else n // 2 for n in (a.shape[i] for i in used)),
+            tuple(used),
+            stream=stream,
+        )
+        if used
+        else a
+    )
 
 
 def fftshift(a: array, axes: int | Sequence[int] | None = None, stream: Any = None) -> array:
@@ -328,8 +347,10 @@ def stft(
 ) -> array:
     """Short-time Fourier transform of the last axis: (..., frequencies, frames), complex64.
 
-    Frames of `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window` (ones; `win_length` points, centred in the frame). `center`
-    pads n_fft // 2 samples at both ends by `pad_mode`. `onesided` keeps n_fft // 2 + 1 frequencies, by default for real input.
+    Frames of `n_fft` samples, `hop_length` (n_fft // 4) apart, times `window` (ones; `win_length` points, centred in
+    the frame). `center`
+    pads n_fft // 2 samples at both ends by `pad_mode`. `onesided` keeps n_fft // 2 + 1 frequencies, by default for real
+    input.
     Raises ValueError where the sizes do not fit.
     """
     x = as_array(x)
@@ -362,9 +383,11 @@ def istft(
     length: int | None = None,
     stream: Any = None,
 ) -> array:
-    """Inverse of `stft` by weighted overlap-add: the signal (..., samples), float32, whose frames are nearest to `stft_matrix`.
+    """Inverse of `stft` by weighted overlap-add: the signal (..., samples), float32, whose frames are nearest to
+    `stft_matrix`.
 
-    Arguments as in `stft`; `n_fft` is found from the frequencies where it is not given, `length` cuts or pads the signal with zeros.
+    Arguments as in `stft`; `n_fft` is found from the frequencies where it is not given, `length` cuts or pads the
+    signal with zeros.
     Raises ValueError where the sizes do not fit.
     """
     spectrum = as_array(stft_matrix)
@@ -397,6 +420,6 @@ def _overlapped(frames: array, places: array, total: int) -> array:
 
 
 __all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "ifft", "ifft2", "ifftn", "ifftshift", "irfft", "irfft2", "irfftn", "istft", "rfft",
-    "rfft2", "rfftfreq", "rfftn", "stft",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "ifft", "ifft2", "ifftn", "ifftshift", "irfft", "irfft2",
+    "irfftn", "istft", "rfft", "rfft2", "rfftfreq", "rfftn", "stft",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis, and the first-order linear recurrence that their derivatives need."""
+"""Running sums, products and extremes along an axis, and the linear recurrence that their derivatives need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from outlive.ops.unary import exp, isnan, isneginf, log
 
 
 class Scan(Primitive):
-    """Base: element i of the output combines the elements up to i along `axis` (from i on with `reverse`), i itself only if `inclusive`."""
+    """Base: element i of the output combines the elements up to i along `axis` (from i on with `reverse`), i itself
+    only if `inclusive`.
+    """
 
     __slots__ = ("axis", "inclusive", "reverse")
     donates = False
@@ -46,10 +48,14 @@ class Scan(Primitive):
     def workspace(self, reads: Any, writes: Any) -> int:
         return 8 * 3 * sum(layout.size * max(1, layout.dtype.itemsize // 8) for layout in (*reads, *writes))
 
-    def again(self, a: array, *, axis: int | None = None, inclusive: bool | None = None, backwards: bool = False) -> array:
+    def again(
+        self, a: array, *, axis: int | None = None, inclusive: bool | None = None, backwards: bool = False
+    ) -> array:
         """The scan of another array, changed as told."""
         made = self.make(
-            self.axis if axis is None else axis, self.inclusive if inclusive is None else inclusive, self.reverse != backwards
+            self.axis if axis is None else axis,
+            self.inclusive if inclusive is None else inclusive,
+            self.reverse != backwards,
         )
         return apply(made, (a,), a._node.layout)
 
@@ -101,7 +107,10 @@ class CumProd(Scan):
 
 
 class CumExtreme(Scan):
-    """Base of running extremes: NaN once there was one. The derivative goes to the element that set the record, the first of equal ones."""
+    """Base of running extremes: NaN once there was one.
+
+    The derivative goes to the element that set the record, the first of equal ones.
+    """
 
     __slots__ = ("axis", "inclusive", "reverse")
 
@@ -118,7 +127,9 @@ class CumExtreme(Scan):
         first = reshape(arange(n) == (n - 1 if self.reverse else 0), shape)
         new = logical_or(logical_or(self.better(x, before), first), isnan(x) & ~isnan(before))
         order = n - 1 - places if self.reverse else places
-        found = apply(CumMax.make(self.axis, True, self.reverse), (where(new, order, 0),), layout(x.shape, dtypes.int32))
+        found = apply(
+            CumMax.make(self.axis, True, self.reverse), (where(new, order, 0),), layout(x.shape, dtypes.int32)
+        )
         return n - 1 - found if self.reverse else found
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
@@ -190,7 +201,7 @@ class LogCumSumExp(Scan):
         return -xp.inf
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        # sum of ct[i] exp(x[j] - out[i]) over the outputs i that see j, in logarithms for either sign of ct: no overflow
+        # sum of ct[i] exp(x[j] - out[i]) over the outputs i that see j; in logarithms, for either sign of ct
         x, ct, out = primals[0], cotangents[0], outputs[0]
         seen = where(isneginf(out), 0, out)
         parts = []
@@ -283,9 +294,11 @@ def cumsum(
     a: array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None,
     stream: Any = None,
 ) -> array:  # fmt: skip
-    """Running sum along `axis` (None: of the flattened array), from the end with `reverse`, without the element itself if not `inclusive`.
+    """Running sum along `axis` (None: of the flattened array), from the end with `reverse`, without the element itself
+    if not `inclusive`.
 
-    The result has the type of `a` (int32 for bool) or `dtype`, to which `a` is converted first. Half types accumulate in float32 at least
+    The result has the type of `a` (int32 for bool) or `dtype`, to which `a` is converted first. Half types accumulate
+    in float32 at least
     and round once an element; integers wrap. Raises IndexError for an axis out of range.
     """
     return _scan(CumSum, _accumulated("cumsum", a, dtype), axis, reverse, inclusive, stream)
@@ -302,21 +315,30 @@ def cumprod(
 def cummax(
     a: array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True, stream: Any = None
 ) -> array:
-    """Running maximum along `axis`; NaN once there was one. An exclusive scan starts with the type's lowest value. See `cumsum`."""
+    """Running maximum along `axis`; NaN once there was one.
+
+    An exclusive scan starts with the type's lowest value. See `cumsum`.
+    """
     return _scan(CumMax, as_array(a), axis, reverse, inclusive, stream)
 
 
 def cummin(
     a: array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True, stream: Any = None
 ) -> array:
-    """Running minimum along `axis`; NaN once there was one. An exclusive scan starts with the type's highest value. See `cumsum`."""
+    """Running minimum along `axis`; NaN once there was one.
+
+    An exclusive scan starts with the type's highest value. See `cumsum`.
+    """
     return _scan(CumMin, as_array(a), axis, reverse, inclusive, stream)
 
 
 def logcumsumexp(
     a: array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True, stream: Any = None
 ) -> array:
-    """Logarithm of the running sum of exponentials along `axis`, without overflow. Integers are taken as float32. See `cumsum`."""
+    """Logarithm of the running sum of exponentials along `axis`, without overflow.
+
+    Integers are taken as float32. See `cumsum`.
+    """
     a = as_array(a)
     a = a if a.dtype.inexact else a.astype(dtypes.float32)  # type: ignore[attr-defined]
     return _scan(LogCumSumExp, a, axis, reverse, inclusive, stream)

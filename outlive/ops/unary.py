@@ -2,47 +2,93 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops.broadcast import Elementwise, Rule
 from outlive.ops.common import Dtype, as_array, dtypes, layout
-from outlive.ops.elementwise import where
+from outlive.ops.elementwise import multiply, where
 
 Compute = Callable[[Any, Any, Any], None]
+BFLOAT16_MAX = float.fromhex("0x1.fep127")
 
-INEXACT, ANY, BOOLEAN = "inexact", "any", "boolean"
-"""What integers become: float32, themselves, or (for tests of values) whatever they are, with a bool result."""
+INEXACT, ANY, BOOLEAN, WHOLE = "inexact", "any", "boolean", "whole"
+"""What integers are to a function: taken as float32; their own type; tested for a bool; returned as they are."""
+
+_RETURNS = {
+    INEXACT: "Integers are taken as float32.",
+    ANY: "The type stays.",
+    BOOLEAN: "The result is of type bool.",
+    WHOLE: "The type stays; integers are whole already.",
+}
 
 
-def _function(name: str, doc: str, compute: Compute, derivative: Rule | None, types: str = INEXACT) -> Callable[..., array]:
-    """The public function of an entry; `compute(xp, x, out)` writes the result, `derivative(cotangent, out, x)` is its rule."""
+def _function(
+    name: str, doc: str, compute: Compute, derivative: Rule | None, types: str = INEXACT, *, complex_too: bool = True,
+    base: type[Elementwise] = Elementwise,
+) -> Callable[..., array]:  # fmt: skip
+    """The public function of an entry; `compute(xp, x, out)` writes the result, `derivative(cotangent, out, x)` is its
+    rule.
+    """
 
     def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
         compute(xp, reads[0], writes[0])
 
-    body = {
-        "__slots__": (), "name": name, "pairs": False, "reference": reference, "derivatives": (derivative,),
-        "result": dtypes.bool_ if types == BOOLEAN else None,
-    }  # fmt: skip
-    primitive = type(name.title().replace("_", ""), (Elementwise,), body).make()
+    body: dict[str, Any] = {
+        "__slots__": (),
+        "name": name,
+        "pairs": False,
+        "reference": reference,
+        "derivatives": (derivative,),
+    }
+    if types == BOOLEAN:
+        body["result"] = dtypes.bool_
+    primitive = type(name.title().replace("_", ""), (base,), body).make()
 
     def function(a: Any, /, *, stream: Any = None) -> array:
         a = as_array(a)
         kind = a.dtype
-        if types == INEXACT and not kind.inexact:
-            a = astype(a, dtypes.float32, stream=stream)
-            kind = a.dtype
-        return apply(primitive, (a,), layout(a.shape, primitive.output_type([kind])), stream)
+        if not kind.inexact:
+            if types == WHOLE:
+                return a
+            if types == INEXACT:
+                a = astype(a, dtypes.float32, stream=stream)
+                kind = a.dtype
+        elif not complex_too and kind is dtypes.complex64:
+            raise ValueError(f"[{name}] Not defined for complex64; take real(a) or imag(a).")
+        return apply(primitive, (a,), layout(a.shape, primitive.output_type((kind,))), stream)
 
-    returns = {INEXACT: "Integers are taken as float32.", ANY: "The type stays.", BOOLEAN: "The result is of type bool."}[types]
+    refusal = "" if complex_too else "\n    Raises ValueError for complex numbers."
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {returns}\n    "
+    function.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {_RETURNS[types]}{refusal}\n    "
     return function
+
+
+class Modulus(Elementwise):
+    """Base of `abs`: real for complex operands, and then no complex derivative exists; its own rules hold for both."""
+
+    __slots__ = ()
+    holomorphic = False
+
+    def output_type(self, types: Sequence[Dtype]) -> Dtype:
+        return dtypes.float32 if types[0] is dtypes.complex64 else types[0]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        return [real(tangents[0] * conjugate(sign(primals[0])))]
+
+
+class Conjugation(Elementwise):
+    """Base of `conjugate`: its rule is its own in both directions."""
+
+    __slots__ = ()
+    holomorphic = False
 
 
 def _ufunc(name: str) -> Compute:
@@ -70,7 +116,17 @@ def _sigmoid(xp: Any, x: Any) -> Any:
     return xp.where(x >= 0, 1 / (1 + tail), tail / (1 + tail))
 
 
+def _modulus(xp: Any, x: Any) -> Any:
+    return x if x.dtype.kind == "b" else xp.abs(x)
+
+
+def _square(xp: Any, x: Any) -> Any:
+    return x if x.dtype.kind == "b" else xp.square(x)
+
+
 def _sign(xp: Any, x: Any) -> Any:
+    if x.dtype.kind == "b":
+        return x
     if x.dtype.kind == "c":
         size = xp.abs(x)
         return xp.where(size == 0, 0, x / xp.where(size == 0, 1, size))
@@ -81,9 +137,9 @@ def _reciprocal_root(xp: Any, x: Any) -> Any:
     return 1 / xp.sqrt(x)
 
 
-def _real_only(test: str) -> Callable[[Any, Any], Any]:
-    def compute(xp: Any, x: Any) -> Any:
-        return getattr(xp, test)(x.real) if x.dtype.kind == "f" else xp.zeros(x.shape, bool)
+def _is(number: float) -> Compute:
+    def compute(xp: Any, x: Any, out: Any) -> None:
+        xp.equal(x, number, out=out)
 
     return compute
 
@@ -92,17 +148,31 @@ def _any_part(test: str) -> Callable[[Any, Any], Any]:
     return lambda xp, x: getattr(xp, test)(x) if x.dtype.kind in "fc" else xp.full(x.shape, test == "isfinite")
 
 
-abs = _function("abs", "Absolute value; the modulus of complex numbers.", _ufunc("abs"), lambda ct, o, x: ct * sign(x), ANY)
-negative = _function("negative", "-a, element by element.", _ufunc("negative"), lambda ct, o, x: -ct, ANY)
-sign = _function("sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY)
-square = _function("square", "a * a, element by element.", _ufunc("square"), lambda ct, o, x: ct * (2 * x), ANY)
-floor = _function("floor", "The largest whole number not above each element.", _ufunc("floor"), None)
-ceil = _function("ceil", "The smallest whole number not below each element.", _ufunc("ceil"), None)
-reciprocal = _function("reciprocal", "1 / a, element by element.", _set(lambda xp, x: 1 / x), lambda ct, o, x: -ct * o * o)
+abs = _function(
+    "abs", "Absolute value; for complex numbers the modulus, a float32.", _set(_modulus), lambda ct, o, x: ct * sign(x),
+    ANY, base=Modulus,
+)  # fmt: skip
+_negative = _function("negative", "-a, element by element.", _ufunc("negative"), lambda ct, o, x: -ct, ANY)
+sign = _function(
+    "sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY
+)
+square = _function("square", "a * a, element by element.", _set(_square), lambda ct, o, x: ct * (2 * x), ANY)
+floor = _function(
+    "floor", "The largest whole number not above each element.", _ufunc("floor"), None, WHOLE, complex_too=False
+)
+ceil = _function(
+    "ceil", "The smallest whole number not below each element.", _ufunc("ceil"), None, WHOLE, complex_too=False
+)
+trunc = _function("trunc", "Each element without its fraction.", _ufunc("trunc"), None, WHOLE, complex_too=False)
+reciprocal = _function(
+    "reciprocal", "1 / a, element by element.", _set(lambda xp, x: 1 / x), lambda ct, o, x: -ct * o * o
+)
 sqrt = _function("sqrt", "Square root; NaN below zero.", _ufunc("sqrt"), lambda ct, o, x: ct / (2 * o))
 rsqrt = _function("rsqrt", "1 / sqrt(a).", _set(_reciprocal_root), lambda ct, o, x: ct * o * o * o * -0.5)
 exp = _function("exp", "e to the power a.", _ufunc("exp"), lambda ct, o, x: ct * o)
-expm1 = _function("expm1", "exp(a) - 1, exact near zero.", _ufunc("expm1"), lambda ct, o, x: ct * (o + 1))
+expm1 = _function(
+    "expm1", "exp(a) - 1, exact near zero.", _ufunc("expm1"), lambda ct, o, x: ct * (o + 1), complex_too=False
+)
 log = _function("log", "Natural logarithm; NaN below zero, -inf at zero.", _ufunc("log"), lambda ct, o, x: ct / x)
 log2 = _function("log2", "Logarithm to base 2.", _ufunc("log2"), lambda ct, o, x: ct / (x * math.log(2)))
 log10 = _function("log10", "Logarithm to base 10.", _ufunc("log10"), lambda ct, o, x: ct / (x * math.log(10)))
@@ -119,29 +189,52 @@ tanh = _function("tanh", "Hyperbolic tangent.", _ufunc("tanh"), lambda ct, o, x:
 arcsinh = _function("arcsinh", "Inverse hyperbolic sine.", _ufunc("arcsinh"), lambda ct, o, x: ct * rsqrt(x * x + 1))
 arccosh = _function("arccosh", "Inverse hyperbolic cosine.", _ufunc("arccosh"), lambda ct, o, x: ct * rsqrt(x * x - 1))
 arctanh = _function("arctanh", "Inverse hyperbolic tangent.", _ufunc("arctanh"), lambda ct, o, x: ct / (1 - x * x))
-sigmoid = _function("sigmoid", "1 / (1 + exp(-a)) without overflow.", _set(_sigmoid), lambda ct, o, x: ct * o * (1 - o))
+sigmoid = _function(
+    "sigmoid",
+    "1 / (1 + exp(-a)) without overflow.",
+    _set(_sigmoid),
+    lambda ct, o, x: ct * o * (1 - o),
+    complex_too=False,
+)
 erf = _function(
     "erf", "The error function.", _set(lambda xp, x: _erf_of(xp.__name__)[0](x)),
-    lambda ct, o, x: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
+    lambda ct, o, x: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)), complex_too=False,
 )  # fmt: skip
 erfinv = _function(
     "erfinv", "The inverse of the error function, on (-1, 1).", _set(lambda xp, x: _erf_of(xp.__name__)[1](x)),
-    lambda ct, o, x: ct * (math.sqrt(math.pi) / 2) * exp(o * o),
+    lambda ct, o, x: ct * (math.sqrt(math.pi) / 2) * exp(o * o), complex_too=False,
 )  # fmt: skip
 isnan = _function("isnan", "Whether each element is NaN.", _set(_any_part("isnan")), None, BOOLEAN)
 isinf = _function("isinf", "Whether each element is infinite.", _set(_any_part("isinf")), None, BOOLEAN)
-isfinite = _function("isfinite", "Whether each element is neither NaN nor infinite.", _set(_any_part("isfinite")), None, BOOLEAN)
-isposinf = _function("isposinf", "Whether each element is +inf.", _set(_real_only("isposinf")), None, BOOLEAN)
-isneginf = _function("isneginf", "Whether each element is -inf.", _set(_real_only("isneginf")), None, BOOLEAN)
+isfinite = _function(
+    "isfinite", "Whether each element is neither NaN nor infinite.", _set(_any_part("isfinite")), None, BOOLEAN
+)
+isposinf = _function("isposinf", "Whether each element is +inf.", _is(math.inf), None, BOOLEAN)
+isneginf = _function("isneginf", "Whether each element is -inf.", _is(-math.inf), None, BOOLEAN)
 _logical_not = _function("logical_not", "Whether each element is zero.", _ufunc("logical_not"), None, BOOLEAN)
 _invert = _function("bitwise_invert", "All bits flipped.", _ufunc("invert"), None, ANY)
-_rint = _function("round", "The nearest whole number, halves to even.", _ufunc("rint"), None, ANY)
-_conjugate = _function("conjugate", "The complex conjugate.", _ufunc("conjugate"), lambda ct, o, x: conjugate(ct), ANY)
+_rint = _function("round", "The nearest whole number, halves to even.", _ufunc("rint"), None, WHOLE)
+_conjugate = _function(
+    "conjugate", "The complex conjugate.", _ufunc("conjugate"), lambda ct, o, x: conjugate(ct), ANY, base=Conjugation
+)
 
 
 def logical_not(a: Any, /, *, stream: Any = None) -> array:
     """Whether each element is zero; type bool, shape of `a`."""
     return _logical_not(as_array(a).astype(dtypes.bool_), stream=stream)  # type: ignore[attr-defined]
+
+
+def negative(a: Any, /, *, stream: Any = None) -> array:
+    """-a, element by element, in the type of `a` (unsigned integers wrap). Raises ValueError for bool."""
+    a = as_array(a)
+    if a.dtype is dtypes.bool_:
+        raise ValueError("[negative] Booleans have no negative; use logical_not.")
+    return _negative(a, stream=stream)
+
+
+def positive(a: Any, /, *, stream: Any = None) -> array:
+    """`a` itself, +a."""
+    return as_array(a)
 
 
 def bitwise_invert(a: Any, /, *, stream: Any = None) -> array:
@@ -162,36 +255,50 @@ conj = conjugate
 
 
 def round(a: Any, /, decimals: int = 0, stream: Any = None) -> array:
-    """Elements rounded to `decimals` decimal places, halves to even; negative `decimals` round before the point. The type stays."""
+    """Elements rounded to `decimals` decimal places, halves to even; negative `decimals` round before the point.
+
+    The type stays.
+    """
     a = as_array(a)
+    if not a.dtype.inexact and decimals >= 0:
+        return a
     if not decimals:
-        return _rint(a, stream=stream) if a.dtype.inexact else a
-    kind = a.dtype
-    scale = 10.0**decimals
-    wide = a if kind.inexact else astype(a, dtypes.float32)
-    return astype(_rint(wide * scale, stream=stream) / scale, kind, stream=stream)
+        return _rint(a, stream=stream)
+    wide = a if a.dtype.inexact else astype(a, dtypes.float64)
+    scale = 10.0 ** builtins.abs(decimals)
+    scaled = _rint(wide * scale if decimals > 0 else wide / scale, stream=stream)
+    return astype(scaled / scale if decimals > 0 else scaled * scale, a.dtype, stream=stream)
+
+
+def _inexact(a: Any) -> array:
+    a = as_array(a)
+    return a if a.dtype.inexact else astype(a, dtypes.float32)
 
 
 def degrees(a: Any, /, *, stream: Any = None) -> array:
     """Radians to degrees; integers are taken as float32."""
-    a = as_array(a)
-    return (a if a.dtype.inexact else astype(a, dtypes.float32)) * (180 / math.pi)
+    return multiply(_inexact(a), 180 / math.pi, stream=stream)
 
 
 def radians(a: Any, /, *, stream: Any = None) -> array:
     """Degrees to radians; integers are taken as float32."""
-    a = as_array(a)
-    return (a if a.dtype.inexact else astype(a, dtypes.float32)) * (math.pi / 180)
+    return multiply(_inexact(a), math.pi / 180, stream=stream)
 
 
-def nan_to_num(a: Any, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: Any = None) -> array:
-    """NaN replaced by `nan`, infinities by `posinf` and `neginf` (None: the largest and smallest finite number of the type)."""
-    import numpy as np
+def nan_to_num(
+    a: Any, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: Any = None
+) -> array:
+    """NaN replaced by `nan`, infinities by `posinf` and `neginf` (None: the largest and smallest finite number of the
+    type).
 
+    Integers are returned as they are. Raises ValueError for complex numbers.
+    """
     a = as_array(a)
     if not a.dtype.inexact:
         return a
-    largest = 3.3895313892515355e38 if a.dtype is dtypes.bfloat16 else float(np.finfo(a.dtype.storage).max)
+    if a.dtype is dtypes.complex64:
+        raise ValueError("[nan_to_num] Not defined for complex64; take real(a) or imag(a).")
+    largest = BFLOAT16_MAX if a.dtype is dtypes.bfloat16 else float(np.finfo(a.dtype.storage).max)
     a = where(isnan(a), nan, a)
     a = where(isposinf(a), largest if posinf is None else posinf, a)
     return where(isneginf(a), -largest if neginf is None else neginf, a, stream=stream)
@@ -224,7 +331,9 @@ class AsType(Primitive):
 
 
 def astype(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
-    """Elements converted to `dtype`: floats to integers toward zero, to bool by being nonzero, complex to real by their real part."""
+    """Elements converted to `dtype`: floats to integers toward zero, to bool by being nonzero, complex to real by their
+    real part.
+    """
     a = as_array(a)
     if not isinstance(dtype, Dtype):
         raise TypeError(f"[astype] Expected an element type such as mx.float32; got {type(dtype).__name__}.")
@@ -251,19 +360,31 @@ class BitView(Primitive):
     def vmap(self, inputs: Any, axes: Any) -> Any:
         from outlive.ops.shape import moveaxis
 
-        return [view(moveaxis(inputs[0], axes[0], 0), self.dtype)], [0]
+        a = inputs[0]
+        if a.ndim == 1 and a.itemsize != self.dtype.itemsize:
+            raise ValueError(
+                f"[view] A scalar of {a.dtype.name} cannot be read as {self.dtype.name}: their sizes differ."
+            )
+        return [view(moveaxis(a, axes[0], 0), self.dtype)], [0]
 
 
 def view(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
-    """The bytes of `a` read as `dtype`; the last axis changes by the ratio of the sizes. Raises ValueError where that is not whole."""
+    """The bytes of `a` read as `dtype`; the last axis changes by the ratio of the sizes.
+
+    Raises ValueError where that is not whole.
+    """
     a = as_array(a)
     if a.dtype is dtype:
         return a
     old, new = a.itemsize, dtype.itemsize
     if not a.ndim and old != new:
-        raise ValueError(f"[view] A scalar of {a.dtype.name} ({old} bytes) cannot be read as {dtype.name} ({new} bytes).")
+        raise ValueError(
+            f"[view] A scalar of {a.dtype.name} ({old} bytes) cannot be read as {dtype.name} ({new} bytes)."
+        )
     if a.ndim and a.shape[-1] * old % new:
-        raise ValueError(f"[view] The last axis of {a.dtype.name}{list(a.shape)} does not hold whole elements of {dtype.name}.")
+        raise ValueError(
+            f"[view] The last axis of {a.dtype.name}{list(a.shape)} does not hold whole elements of {dtype.name}."
+        )
     shape = (*a.shape[:-1], a.shape[-1] * old // new) if a.ndim else ()
     return apply(BitView.make(dtype), (a,), layout(shape, dtype), stream)
 
@@ -296,16 +417,12 @@ def stop_gradient(a: Any, /, *, stream: Any = None) -> array:
 
 
 class ComplexPart(Primitive):
-    """The real (0) or imaginary (1) part, as a view of the complex numbers' memory."""
+    """The real (0) or imaginary (1) part of complex numbers."""
 
     __slots__ = ("index",)
     name = "complex_part"
+    donates = False
     index: int
-
-    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        out = encoder.output(layout, donate=False)
-        encoder.dispatch(self, inputs, (out,))
-        return out
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         writes[0][...] = reads[0].imag if self.index else reads[0].real
@@ -338,9 +455,13 @@ def imag(a: Any, /, *, stream: Any = None) -> array:
     return apply(ComplexPart.make(1), (a,), layout(a.shape, dtypes.float32), stream)
 
 
+acos, acosh, asin, asinh, atan, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctanh
+"""The array API's names."""
+
 __all__ = [
-    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "astype", "bitwise_invert", "ceil", "conj", "conjugate", "cos",
-    "cosh", "degrees", "erf", "erfinv", "exp", "expm1", "floor", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "log",
-    "log10", "log1p", "log2", "logical_not", "nan_to_num", "negative", "radians", "real", "reciprocal", "round", "rsqrt", "sigmoid",
-    "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "tan", "tanh", "view",
+    "abs", "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "asin", "asinh",
+    "astype", "atan", "atanh", "bitwise_invert", "ceil", "conj", "conjugate", "cos", "cosh", "degrees", "erf",
+    "erfinv", "exp", "expm1", "floor", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "log", "log1p",
+    "log2", "log10", "logical_not", "nan_to_num", "negative", "positive", "radians", "real", "reciprocal", "round",
+    "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "tan", "tanh", "trunc", "view",
 ]  # fmt: skip
