@@ -122,7 +122,7 @@ def call(
     not evaluate arrays of its own stream: that raises.
     """
     chosen = state.as_stream(stream)
-    posted = Ticket(chosen, f"foreign work opened at {place(user_origin(1))}") if ticket else None
+    posted = Ticket(chosen, f"foreign work opened at {place(user_origin(0))}") if ticket else None
     _record(chosen, ForeignCall(function, posted), tuple(reads), tuple(writes))
     chosen.device.start(chosen)
     return posted
@@ -130,7 +130,7 @@ def call(
 
 def _open(stream: Stream, reads: tuple[array, ...], writes: tuple[array, ...]) -> Foreign:
     runtime = state.runtime
-    ticket = Ticket(stream, f"foreign work opened at {place(user_origin(2))}")
+    ticket = Ticket(stream, f"foreign work opened at {place(user_origin(0))}")
     ticket.opener = runtime.platform.thread_id()
     ready_at = runtime.platform.channel("foreign slot reached")
 
@@ -152,7 +152,7 @@ def _record(stream: Stream, kernel: ForeignCall, reads: tuple[array, ...], write
     runtime = state.runtime
     nodes = [a._node for a in (*reads, *writes)]
     evaluate(nodes)
-    origin = user_origin(2)
+    origin = user_origin(0)
     while True:
         try:
             with runtime.lock:

@@ -71,12 +71,20 @@ def run(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A Python file.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARG ...]", help="Passed to the program.")] = None,
     device: DeviceOption = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Find the smallest memory cap under which the program completes.")
+    ] = False,
 ) -> None:
     """Run a Python program; what follows a -- goes to the program even if it looks like an option of this command."""
     from outlive.cli.run_program import check_program, run_program
 
     with reported():
         check_program(program)
+        if calibrate:
+            from outlive.cli.calibrate import calibrate as search
+
+            search(program, arguments or [], device)
+            raise typer.Exit
         choose_device(device)
     raise typer.Exit(run_program(program, arguments or []))
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from outlive.cli.calibrate import report_peak
 from outlive.io.errors import UserError
 
 
@@ -34,6 +35,8 @@ def run_program(program: str, arguments: Sequence[str]) -> int:
         own = _from_program(error.__traceback__, program)
         sys.excepthook(type(error), error.with_traceback(own), own)
         return 1
+    finally:
+        report_peak()
     return 0
 
 

@@ -33,6 +33,8 @@ class Runtime:
         """Buffers of all devices whose contents do not exist: while there are any, every device looks for them among what it reads."""
         self.tape_mark = 0
         self.stopping = False
+        self.paused = False
+        self._rested: list[Stream] = []
         self.gate = Gate(platform, self)
 
     def new_stream(self, device: Any) -> Stream:
@@ -108,16 +110,36 @@ class Runtime:
         return [b for b in found.values() if b.device is device]
 
     def before_fork(self) -> None:
-        """Fork only between ops: encoders, ledgers and quarantine are whole in the child."""
+        """Let every stream come to rest between two command buffers, and every thread leave the lock: the child finds all of it whole.
+
+        Foreign work that nobody completed is not waited for, nor anything longer than the watchdog's time; the child marks it as failed.
+        """
+        self.paused = True
+        me = self.platform.thread_id()
+        limit_ns = self.platform.now_ns() + int(self.gate.watchdog_s * 1e9)
+        for stream in list(self.streams):
+            while stream.runner != me and stream.blocked is None and self.platform.now_ns() < limit_ns:
+                if stream.baton.acquire(True, 0.01):
+                    self._rested.append(stream)
+                    break
         self.lock.acquire()
 
     def after_fork_in_parent(self) -> None:
+        """Everything goes on."""
         self.lock.release()
+        self.paused = False
+        rested, self._rested = self._rested, []
+        for stream in rested:
+            stream.baton.release()
+            with stream.wake:
+                stream.wake.notify_all()
 
     def after_fork_in_child(self) -> None:
         """A forked child has one thread: locks start anew, and work that another thread was running is not repeated."""
         self.lock = self.platform.lock("runtime")
         self.gate = Gate(self.platform, self)
+        self.paused = False
+        self._rested = []
         for stream in self.streams:
             stream.device.after_fork_in_child(stream)
             stream.renew()

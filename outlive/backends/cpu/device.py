@@ -138,8 +138,7 @@ class CpuDevice:
             worker = stream.worker = self.runtime.platform.thread(lambda: self._work(stream), f"outlive {stream}")
             worker.start()
         else:
-            with stream.wake:
-                stream.wake.notify_all()
+            self._notify(stream)
 
     def stop(self, stream: Stream) -> None:
         """End the stream's worker, after what it is running."""
@@ -148,8 +147,7 @@ class CpuDevice:
             blocked = stream.blocked
             if blocked is not None:
                 blocked.abandon()
-            with stream.wake:
-                stream.wake.notify_all()
+            self._notify(stream)
             worker.join()
 
     def _work(self, stream: Stream) -> None:
@@ -162,23 +160,35 @@ class CpuDevice:
                 return
             if stream.baton.acquire():
                 self._run_and_leave(stream, stream.committed, True)
+            if self.runtime.paused:
+                self.runtime.platform.sleep(0.001)  # a fork is under way
 
     def wait(self, stream: Stream, tick: int) -> None:
         """Return when `tick` is complete; the caller's own thread runs the queue where nobody else does."""
-        if not stream.baton.acquire(False):
-            self._wait_for_baton(stream)
-        self._run_and_leave(stream, tick, False)
+        while stream.completed < tick and (stream.baton.acquire(False) or self._take_baton(stream, tick)):
+            self._run_and_leave(stream, tick, False)
 
-    def _wait_for_baton(self, stream: Stream) -> None:
+    def _take_baton(self, stream: Stream, tick: int) -> bool:
+        """Wait until the stream's runner completed `tick` (False), or left the baton to this thread (True).
+
+        The tick is what is waited for, not the baton: its runner may go on to work that waits for this very thread's stream.
+        """
         blocked = stream.blocked
         if blocked is not None:
             blocked.refuse_opener()
         thread = self.runtime.platform.thread_id()
-        stream.waiting.add(thread)
+        stream.waiting.add(thread)  # before looking: the runner moves on first and looks for waiters then
         try:
-            stream.baton.acquire()
+            with stream.wake:
+                while stream.completed < tick:
+                    if stream.baton.acquire(False):
+                        return True
+                    stream.wake.wait()
+            return False
         finally:
             stream.waiting.discard(thread)
+            if stream.pending and stream.worker is not None and not stream.runner:
+                self._notify(stream)  # the worker stepped back for this thread and may go on
 
     def _run_and_leave(self, stream: Stream, tick: int, as_worker: bool) -> None:
         """Run the queue up to `tick`, holding the stream's baton; release it."""
@@ -190,13 +200,23 @@ class CpuDevice:
         stream.runner = self.runtime.platform.thread_id()
         pending = stream.pending
         try:
-            while stream.completed < tick and pending and not (as_worker and (stream.waiting or self.runtime.stopping)):
+            while stream.completed < tick and pending and not self._steps_back(stream, as_worker):
                 self._run(stream, pending[0])
+                if stream.waiting:
+                    self._notify(stream)
         finally:
             stream.runner = 0
             stream.baton.release()
-            if pending and stream.worker is not None and not as_worker:
-                self.start(stream)
+            if stream.waiting or (pending and stream.worker is not None and not as_worker):
+                self._notify(stream)
+
+    def _steps_back(self, stream: Stream, as_worker: bool) -> bool:
+        """Whether the runner leaves the stream between two command buffers: for a fork, and a worker for whoever waits."""
+        return self.runtime.paused or (as_worker and (bool(stream.waiting) or self.runtime.stopping))
+
+    def _notify(self, stream: Stream) -> None:
+        with stream.wake:
+            stream.wake.notify_all()
 
     def _run(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         """Run one command buffer and complete it. Interrupted, it goes on where it was, and no record runs twice."""
