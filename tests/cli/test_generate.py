@@ -224,7 +224,8 @@ def test_a_damaged_cache_of_kernels_changes_nothing(outlive, tiny_model, tmp_pat
 
 def test_no_room_under_the_cap_is_told(tiny_model, environment):
     program = (
-        "import sys, outlive.core as mx; mx.set_memory_limit(200_000);"
+        "import sys; from outlive.graph.state import backend, default_device;"
+        "backend(default_device()).allocator.ledger.install(200_000);"
         f"sys.argv = ['outlive', 'generate', {PROMPT!r}, '--model', {str(tiny_model)!r}];"
         "from outlive.cli.main import main; main()"
     )
