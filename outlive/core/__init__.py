@@ -5,10 +5,7 @@ Everything is re-exported from the layers below; what an op does is told where i
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
-from outlive.core import cuda, distributed, fast, metal, operators
+from outlive.core import cuda, distributed, fast, fft, linalg, metal, operators, random
 from outlive.core.devices import *  # noqa: F403
 from outlive.core.evaluation import async_eval, eval
 from outlive.core.info import *  # noqa: F403
@@ -58,25 +55,30 @@ from outlive.graph.state import (
     set_default_device,
     set_default_stream,
 )
+from outlive.ops.conv import *  # noqa: F403
+from outlive.ops.creation import *  # noqa: F403
+from outlive.ops.einsum import *  # noqa: F403
+from outlive.ops.elementwise import *  # noqa: F403
+from outlive.ops.gather import *  # noqa: F403
+from outlive.ops.gather_matmul import *  # noqa: F403
+from outlive.ops.hadamard import *  # noqa: F403
+from outlive.ops.index import *  # noqa: F403
+from outlive.ops.join import *  # noqa: F403
+from outlive.ops.matmul import *  # noqa: F403
+from outlive.ops.quantize import *  # noqa: F403
+from outlive.ops.quantized_matmul import *  # noqa: F403
+from outlive.ops.reduce import *  # noqa: F403
+from outlive.ops.scan import *  # noqa: F403
+from outlive.ops.shape import *  # noqa: F403
+from outlive.ops.slicing import *  # noqa: F403
+from outlive.ops.sort import *  # noqa: F403
+from outlive.ops.unary import *  # noqa: F403
+from outlive.ops.unique import *  # noqa: F403
+from outlive.transforms import *  # noqa: F403
 
 __version__ = "0.32.4"
 """The level of the API."""
 
 calibrate(runtime)
-
-_FAMILIES = (
-    "elementwise unary creation reduce scan sort shape slicing join index gather matmul einsum conv quantize "
-    "quantized_matmul gather_matmul hadamard unique"
-).split()
-for _family in _FAMILIES:
-    if find_spec(f"outlive.ops.{_family}"):
-        _module = import_module(f"outlive.ops.{_family}")
-        globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
-for _space in ("random", "linalg", "fft"):
-    if find_spec(f"outlive.ops.{_space}"):
-        globals()[_space] = import_module(f"outlive.ops.{_space}")
-if find_spec("outlive.transforms"):
-    _module = import_module("outlive.transforms")
-    globals().update({_name: getattr(_module, _name) for _name in getattr(_module, "__all__", ())})
 
 operators.install(globals())

@@ -44,11 +44,8 @@ UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_
 def install(functions: dict[str, Any]) -> None:
     """Give `array` its operators and methods, from the namespace's functions."""
     for name in METHODS:
-        if name in functions:
-            setattr(array, name, functions[name])
+        setattr(array, name, functions[name])
     for special, name in BINARY.items():
-        if name not in functions:
-            continue
         function = functions[name]
         primitive = getattr(elementwise, f"_{name.upper()}", None) if special in FAST else None
         setattr(array, f"__{special}__", function if primitive is None else fast_operator(primitive, function))
@@ -56,12 +53,11 @@ def install(functions: dict[str, Any]) -> None:
         if special in REFLECTED:
             setattr(array, f"__r{special}__", _reflected(function))
     for special, name in (COMPARISONS | UNARY).items():
-        if name in functions:
-            setattr(array, f"__{special}__", functions[name])
+        setattr(array, f"__{special}__", functions[name])
     array.__eq__, array.__ne__ = _equality(functions["equal"]), _equality(functions["not_equal"])  # type: ignore[method-assign]
     for name, method in shape.METHODS.items():
         setattr(array, name, method)
-    for name, function in (shape.PROPERTIES | {k: functions[k] for k in ("real", "imag") if k in functions}).items():
+    for name, function in (shape.PROPERTIES | {name: functions[name] for name in ("real", "imag")}).items():
         setattr(array, name, property(function, doc=function.__doc__))
     for name, method in _SPECIAL.items():
         setattr(array, name, method)
