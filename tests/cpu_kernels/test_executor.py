@@ -10,9 +10,11 @@ from array import array
 
 import numpy as np
 import pytest
+from llvmlite.ir import IntType
 
 from outlive.backends.cpu import executor, pool
 from outlive.backends.cpu.abi import SHARE_PER_THREAD, float_word
+from outlive.backends.cpu.executor_ir import BACKOFF_MIN, OFFSETS
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import I64, STORAGES
 
@@ -41,8 +43,18 @@ def _write_mark(k):
         k.store(place, count + i, k.part_count, INT64)
 
 
+def _write_nap(k):
+    """The first part ends as soon as the second has begun, which then sleeps for 0.1 s: one waits for the other."""
+    begun, shared = k.pointer(0), k.part_count.equals(2)
+    with k.when(shared & k.part.equals(0)), k.loop(0, 50_000), k.when(k.load(begun, 0, INT64).equals(0)):
+        k.call("usleep", IntType(32), [k.constant(20, IntType(32))])
+    with k.when(k.part.equals(1)):
+        k.store(begun, 0, k.constant(1), INT64)
+        k.call("usleep", IntType(32), [k.constant(100_000, IntType(32))])
+
+
 def kernel(name):
-    write = {"append": _write_append, "fail": _write_fail, "mark": _write_mark}[name]
+    write = {"append": _write_append, "fail": _write_fail, "mark": _write_mark, "nap": _write_nap}[name]
     return library.compiled(f"test_{name}", write, "test").address
 
 
@@ -93,6 +105,33 @@ def test_shares_are_limited_by_the_threads():
     assert set(target[1000:]) == {threads * pool.PARTS_PER_THREAD if threads > 1 else 1}
     execute(mark(target, SHARE_PER_THREAD | 1000))
     assert set(target[1000:]) == {threads}
+
+
+def test_a_caller_that_was_held_up_runs_its_next_records_alone():
+    started = executor.start()
+    if started.threads == 1:
+        assert started.words[OFFSETS["PARTS_MAX"]] == 1
+        return
+    target, seen = np.zeros(2000, np.int64), []
+    started.words[OFFSETS["ALONE"]] = 3
+    for _ in range(5):
+        execute(mark(target, 8))
+        seen.append(int(target[1000]))
+    assert seen[:4] == [1, 1, 1, 8]
+
+
+def test_a_worker_that_sleeps_in_its_part_is_avoided_for_a_while():
+    executor.stop()
+    try:
+        started = executor.start(2)
+        for _ in range(20):  # the worker may be the one that waits
+            begun = np.zeros(1, np.int64)
+            execute([kernel("nap"), 1, 2, begun.ctypes.data])
+            if started.words[OFFSETS["BACKOFF"]] >= BACKOFF_MIN:
+                break
+        assert started.words[OFFSETS["ALONE"]] == BACKOFF_MIN
+    finally:
+        executor.stop()
 
 
 def test_callers_at_once_all_get_their_results():

@@ -8,26 +8,23 @@ both are right.
 
 Going to sleep: the worker announces itself in `sleepers`, then looks at the ticket once more; the caller stores
 the ticket, then looks at `sleepers`. Both orders are sequentially consistent, so one of the two sees the other.
+
+A worker that the operating system took off its core in the middle of a part holds up the whole record, for
+milliseconds on a machine with more busy threads than cores. So a caller that waited several times longer than it
+worked runs its next records alone, twice as many after each such wait; parts never change results.
 """
 
 from __future__ import annotations
 
+import re
+
 POOL_WORDS = 64
 # Offsets in 64-bit words; what different threads write lies on cache lines of its own.
-BUSY, TICKET, DONE, KERNEL, ARGS, ERROR, SLEEPERS, EPOCH, STOP, PARTS_MAX, SPINS, THREADS = (
-    0,
-    8,
-    16,
-    24,
-    25,
-    26,
-    32,
-    40,
-    48,
-    49,
-    50,
-    51,
-)
+OFFSETS = {
+    "BUSY": 0, "TICKET": 8, "DONE": 16, "KERNEL": 24, "ARGS": 25, "ERROR": 26, "SLEEPERS": 32, "EPOCH": 40, "STOP": 48,
+    "PARTS_MAX": 49, "SPINS": 50, "THREADS": 51, "ALONE": 56, "BACKOFF": 57,
+}  # fmt: skip
+"""ALONE: records that the owner will still run without the workers. BACKOFF: how many it was last time."""
 
 SYMBOLS = ("outlive_executor_run", "outlive_executor_work", "outlive_executor_stop")
 
@@ -38,9 +35,15 @@ _PAUSE_DECLARATION = {
     "aarch64": "declare void @llvm.aarch64.hint(i32)",
 }
 
+_CLOCK = {"x86_64": "@llvm.readcyclecounter()", "aarch64": "@llvm.readsteadycounter()"}
+_PATIENCE = {"x86_64": 150_000, "aarch64": 5_000}  # ticks of that clock, some tens of microseconds
+BACKOFF_MIN, BACKOFF_MAX = 32, 4096
+
 _DECLARATIONS = """
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
+declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 """
 
 _WAKE = """
@@ -186,7 +189,9 @@ rouse:
   call void @wake(ptr %pool)
   br label %help
 help:
+  %begun = call i64 CLOCK
   %taken = call i64 @take(ptr %pool)
+  %ended = call i64 CLOCK
   br label %join
 join:
   %i = phi i64 [0, %help], [%i.next, %pause], [0, %yield]
@@ -204,6 +209,28 @@ yield:
   %y = call i32 @sched_yield()
   br label %join
 out:
+  %joined = call i64 CLOCK
+  %worked = sub i64 %ended, %begun
+  %waited = sub i64 %joined, %ended
+  %fourfold = shl i64 %worked, 2
+  %limit = add i64 %fourfold, PATIENCE
+  %held.up = icmp ugt i64 %waited, %limit
+  %backoff.p = getelementptr i64, ptr %pool, i64 BACKOFF
+  %alone.p = getelementptr i64, ptr %pool, i64 ALONE
+  %backoff = load i64, ptr %backoff.p, align 8
+  br i1 %held.up, label %punish, label %forgive
+punish:
+  %twice = shl i64 %backoff, 1
+  %longer = call i64 @llvm.umax.i64(i64 %twice, i64 BACKOFF_MIN)
+  %bounded = call i64 @llvm.umin.i64(i64 %longer, i64 BACKOFF_MAX)
+  store i64 %bounded, ptr %backoff.p, align 8
+  store i64 %bounded, ptr %alone.p, align 8
+  br label %return
+forgive:
+  %half = lshr i64 %backoff, 1
+  store i64 %half, ptr %backoff.p, align 8
+  br label %return
+return:
   %rc = load atomic i64, ptr %error.p monotonic, align 8
   ret i64 %rc
 }
@@ -251,6 +278,17 @@ attempt:
   %got = extractvalue {i64, i1} %exchange, 1
   br i1 %got, label %together, label %serial
 together:
+  %alone.p = getelementptr i64, ptr %pool, i64 ALONE
+  %alone.left = load i64, ptr %alone.p, align 8
+  %patient = icmp eq i64 %alone.left, 0
+  br i1 %patient, label %shared, label %shunned
+shunned:
+  %alone.less = sub i64 %alone.left, 1
+  store i64 %alone.less, ptr %alone.p, align 8
+  %shunned.callee = inttoptr i64 %kernel to ptr
+  %rc.shunned = call i64 %shunned.callee(ptr %args, i64 0, i64 1)
+  br label %checked
+shared:
   %rc.shared = call i64 @share(ptr %pool, i64 %kernel, ptr %args, i64 %parts)
   br label %checked
 serial:
@@ -258,8 +296,8 @@ serial:
   %rc.serial = call i64 %callee(ptr %args, i64 0, i64 1)
   br label %checked
 checked:
-  %owner.next = phi i1 [true, %together], [%owner, %serial]
-  %rc = phi i64 [%rc.shared, %together], [%rc.serial, %serial]
+  %owner.next = phi i1 [true, %shared], [true, %shunned], [%owner, %serial]
+  %rc = phi i64 [%rc.shared, %shared], [%rc.shunned, %shunned], [%rc.serial, %serial]
   %ok = icmp eq i64 %rc, 0
   br i1 %ok, label %advance, label %finish
 advance:
@@ -287,21 +325,11 @@ def executor_ir(machine: str) -> str:
     if machine not in _PAUSE:
         raise ValueError(f"[executor] there is no executor for {machine!r}: only for x86_64 and aarch64")
     text = _DECLARATIONS + _PAUSE_DECLARATION[machine] + _WAKE + _TAKE + _WORK + _SHARE + _RUN
-    names = {"PAUSE": _PAUSE[machine], "FUTEX": str(_FUTEX_NUMBER[machine]), "PARTS_MAX": str(PARTS_MAX)}
-    for name, offset in (
-        ("BUSY", BUSY),
-        ("TICKET", TICKET),
-        ("DONE", DONE),
-        ("KERNEL", KERNEL),
-        ("ARGS", ARGS),
-        ("ERROR", ERROR),
-        ("SLEEPERS", SLEEPERS),
-        ("EPOCH", EPOCH),
-        ("STOP", STOP),
-        ("SPINS", SPINS),
-        ("THREADS", THREADS),
-    ):
-        names[name] = str(offset)
-    for name in sorted(names, key=len, reverse=True):
-        text = text.replace(f" {name}", f" {names[name]}")
-    return text
+    names = {
+        "PAUSE": _PAUSE[machine], "CLOCK": _CLOCK[machine], "PATIENCE": _PATIENCE[machine],
+        "FUTEX": _FUTEX_NUMBER[machine],
+        "BACKOFF_MIN": BACKOFF_MIN, "BACKOFF_MAX": BACKOFF_MAX, **OFFSETS,
+    }  # fmt: skip
+    return re.sub(
+        r"(?<= )(" + "|".join(sorted(names, key=len, reverse=True)) + r")\b", lambda m: str(names[m[0]]), text
+    )

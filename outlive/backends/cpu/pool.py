@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from outlive.backends.cpu import executor_ir as layout
+from outlive.backends.cpu.executor_ir import OFFSETS, POOL_WORDS
 
 PARTS_PER_THREAD = 4
 _SPINS = 1500
@@ -71,13 +71,13 @@ class Pool:
     ) -> None:
         self.threads = threads
         self._stop = stop
-        self._memory = (ctypes.c_int64 * (layout.POOL_WORDS + 8))()
+        self._memory = (ctypes.c_int64 * (POOL_WORDS + 8))()
         start = ctypes.addressof(self._memory)
         self.address = (start + 63) & ~63
-        words = (ctypes.c_int64 * layout.POOL_WORDS).from_address(self.address)
-        words[layout.PARTS_MAX] = min(threads * PARTS_PER_THREAD, _PARTS_LIMIT) if threads > 1 else 1
-        words[layout.SPINS] = _SPINS
-        words[layout.THREADS] = min(threads, _PARTS_LIMIT)
+        self.words = words = (ctypes.c_int64 * POOL_WORDS).from_address(self.address)
+        words[OFFSETS["PARTS_MAX"]] = min(threads * PARTS_PER_THREAD, _PARTS_LIMIT) if threads > 1 else 1
+        words[OFFSETS["SPINS"]] = _SPINS
+        words[OFFSETS["THREADS"]] = min(threads, _PARTS_LIMIT)
         self._workers = [spawn(lambda: work(self.address)) for _ in range(threads - 1)]
         atexit.register(self.close)
 
