@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.reference.wire import Array
+from tests.reference.wire import Array, bfloat16_bits
 
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -133,11 +133,3 @@ def _fill(
 def _sprinkle(generator: np.random.Generator, values: np.ndarray, special: np.ndarray, share: float) -> np.ndarray:
     chosen = generator.random(values.shape) < share
     return np.where(chosen, special[generator.integers(0, len(special), values.shape)], values)
-
-
-def bfloat16_bits(values: np.ndarray) -> np.ndarray:
-    """float32 rounded to the nearest bfloat16, ties to even, as uint16; NaN becomes the quiet NaN of its sign."""
-    bits = np.ascontiguousarray(values, np.float32).reshape(np.shape(values)).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x0040)
-    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)

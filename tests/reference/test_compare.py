@@ -13,8 +13,7 @@ from tests.reference.compare import (
     spacing,
     ulp_distance,
 )
-from tests.reference.strategies import bfloat16_bits
-from tests.reference.wire import TEST_FAULTS
+from tests.reference.wire import TEST_FAULTS, bfloat16_bits
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -111,6 +110,15 @@ def test_magnitude_never_hides_a_nan_or_an_infinity():
     for bad in (np.nan, np.inf):
         with pytest.raises(AssertionError):
             assert_same_array(array([bad]), array([0.0]), "sum", magnitude=np.array([np.inf]))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_what_misses_the_reference_must_be_near_the_truth(dtype):
+    exact, far = np.exp(np.float64(9)), array([8200.0], dtype)
+    assert_same_array(array([exact], dtype), far, "exp", truth=np.array([exact]))
+    for bad in (8300.0, np.nan):
+        with pytest.raises(AssertionError):
+            assert_same_array(array([bad], dtype), far, "exp", truth=np.array([exact]))
 
 
 def test_the_sign_of_zero_counts_when_asked():

@@ -199,6 +199,14 @@ class Side:
         raise UnreadableResultError(f"a result of type {type(value).__name__} cannot cross the pipe")
 
 
+def bfloat16_bits(values: np.ndarray) -> np.ndarray:
+    """float32 rounded to the nearest bfloat16, ties to even, as uint16; NaN becomes the quiet NaN of its sign."""
+    bits = np.ascontiguousarray(values, np.float32).reshape(np.shape(values)).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x0040)
+    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+
+
 def dtype_name(dtype: Any) -> str:
     """The NumPy name of a side's element type: ``mlx.core.bool`` is "bool"."""
     return str(dtype).rpartition(".")[2].removesuffix("_")
