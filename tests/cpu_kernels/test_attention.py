@@ -24,9 +24,11 @@ def reference(q, keys, values, scale, causal, mask):
     queries, length = scores.shape[-2:]
     if causal:
         seen = np.arange(length)[None] <= np.arange(queries)[:, None] + length - queries
-        scores = np.where(seen, scores, -INF)
-    if mask is not None:
-        scores = np.where(mask, scores, -INF) if mask.dtype == bool else scores + float64(mask)
+        scores = np.where(seen, scores, np.where(seen.any(-1, keepdims=True), -INF, 0))
+    if mask is not None and mask.dtype == bool:
+        scores = np.where(mask, scores, np.where(mask.any(-1, keepdims=True), -INF, 0))
+    elif mask is not None:
+        scores = scores + float64(mask)
     with np.errstate(invalid="ignore"):
         powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True) @ values
@@ -88,13 +90,21 @@ def test_what_a_masked_key_holds_never_leaks(rng, queries, value):
 
 
 @pytest.mark.parametrize("queries", [3, 20])
-def test_a_query_that_may_see_nothing_gives_nan(rng, queries):
+def test_a_query_without_keys_attends_to_all_alike_or_is_nan_by_an_added_mask(rng, queries):
     q, keys, values = operands(rng, 1, 2, 1, queries, 70, 32, np.float32)
     mask = np.ones((queries, 70), bool)
     mask[1] = False
-    got = attend(q, keys, values, mask=mask)
+    assert_close(attend(q, keys, values, mask=mask), reference(q, keys, values, 0.3, False, mask))
+    assert_close(attend(q, keys, values, mask=mask)[:, :, 1], float64(values).mean(2).repeat(2, 1))
+    got = attend(q, keys, values, mask=np.where(mask, 0, -INF).astype(np.float32))
     assert np.isnan(got[:, :, 1]).all()
     assert np.isfinite(got[:, :, [0, 2]]).all()
+
+
+@pytest.mark.parametrize(("queries", "length"), [(7, 3), (16, 1), (40, 5), (100, 70)])
+def test_more_queries_than_keys_under_a_causal_mask(rng, queries, length):
+    q, keys, values = operands(rng, 1, 2, 1, queries, length, 32, np.float32)
+    assert_close(attend(q, keys, values, causal=True), reference(q, keys, values, 0.3, True, None))
 
 
 @pytest.mark.parametrize("queries", [2, 20])

@@ -4,7 +4,8 @@ Few queries (order class `attention_rows`): a score is 16 lane sums over the wid
 on its own, so its bits do not depend on how many come with it. Many queries (`attention_tiles`): keys are
 transposed in scratch memory, a score is summed along the width in order, and tiles of 8 queries share every load.
 In both the output is scaled down when a block raises the maximum and summed key by key. Masked keys add nothing,
-whatever their values; a query without any key to see gives NaN, as the softmax of an empty set.
+whatever their values. A query to which a boolean or causal mask leaves no key attends to all alike; where added
+masks make every score -inf it is NaN, as the formula says.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Softmax:
                 )
 
     def finish(self, row: Value, target: Value, storage: Storage) -> None:
-        """Writes a row's result; 0/0, so NaN, where no key was seen."""
+        """Writes a row's result; 0/0, so NaN, where every score was -inf."""
         k = self.k
         factor = k.splat(k.load(self.state, row * 2 + 1, F32), LANES)
         for n in range(0, self.width, LANES):
@@ -204,6 +205,20 @@ def _values_block(
             _add_values(k, soft, form, rows, values, stride, count, storage, False)
 
 
+def _attend_to_all(k: Emitter, c: Call, soft: Softmax, row: Value, b: Value, group: Value) -> None:
+    """Where a boolean or causal mask leaves a query no key, it attends to all keys alike."""
+    form = c.form
+    if form.mask not in ("causal", "bool"):
+        return
+    with k.when(k.load(soft.state, row * 2 + 1, F32).equals(0.0)):
+        k.store(soft.state, row * 2 + 1, c.length.convert(FLOAT), F32)
+        with k.loop(0, c.length) as key:
+            place = c.place(c.values, c.v_strides, form.storage, b, group, key)
+            for n in range(0, form.width, LANES):
+                total = k.load(soft.output, row * form.width + n, F32, LANES)
+                k.store(soft.output, row * form.width + n, total + k.load(place, n, form.storage, LANES), F32)
+
+
 # -- few queries ----------------------------------------------------------------------------------------------------
 def _row_scores(
     k: Emitter, c: Call, b: Value, h: Value, query: Value, group: Value, first: Value, soft: Softmax
@@ -244,6 +259,7 @@ def _write_rows(k: Emitter, form: Form) -> None:
             count = k.minimum(c.seen(query) - first, KEYS)
             values = c.place(c.values, c.v_strides, form.storage, b, group, first)
             _add_values(k, soft, form, [zero], values, c.v_strides[2], count, form.storage, c.mask is not None)
+        _attend_to_all(k, c, soft, zero, b, group)
         soft.finish(zero, c.place(c.out, c.out_strides, form.storage, b, h, query), form.storage)
 
 
@@ -324,6 +340,7 @@ def _write_tiles(k: Emitter, form: Form) -> None:
                     k, soft, form, [row + n for n in range(_TILE_ROWS)], values, k.constant(width), count, F32, edge
                 )
         with k.loop(0, k.minimum(c.queries - start, rows)) as r:
+            _attend_to_all(k, c, soft, r, b, group)
             soft.finish(r, c.place(c.out, c.out_strides, form.storage, b, h, start + r), form.storage)
 
 
