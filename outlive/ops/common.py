@@ -20,10 +20,11 @@ from outlive.runtime.origin import user_origin
 Scalar = bool | int | float | complex
 LIMIT_CONSTANTS = 1 << 10
 
+
 def constant(value: Scalar, dtype: Dtype) -> array:
     """A cached 0-d array of `value` in `dtype`; raises ValueError where the type cannot hold the number."""
     constants = constants_of(default_device())
-    # 0.0 and -0.0 are equal keys with different bits, NaN equals nothing, True equals 1: these are told apart by their text
+    # 0.0 and -0.0 are equal keys with different bits, NaN equals nothing, True equals 1: the text tells these apart
     plain = type(value) in (int, float) and value == value and value != 0
     key = (value if plain else (repr(value), type(value)), dtype)
     node = constants.get(key)
@@ -31,7 +32,9 @@ def constant(value: Scalar, dtype: Dtype) -> array:
         if dtype.category in (dtypes.signedinteger, dtypes.unsignedinteger):
             limits = np.iinfo(dtype.storage)
             if not limits.min <= value <= limits.max:  # type: ignore[operator]
-                raise ValueError(f"[array] {value} does not fit {dtype.name}, which holds {limits.min} to {limits.max}.")
+                raise ValueError(
+                    f"[array] {value} does not fit {dtype.name}, which holds {limits.min} to {limits.max}."
+                )
         with np.errstate(over="ignore"):
             node = from_host(to_storage(np.asarray(value), dtype), dtype)
         if len(constants) >= LIMIT_CONSTANTS:
@@ -78,7 +81,9 @@ def _beside(value: Any, other: Dtype) -> array:
 
 
 def operands(op: str, a: Any, b: Any) -> tuple[array, array]:
-    """Two operands as arrays; Python's and NumPy's numbers and NumPy's arrays take the other's type where that can hold their kind."""
+    """Two operands as arrays; Python's and NumPy's numbers and NumPy's arrays take the other's type where that can hold
+    their kind.
+    """
     if type(a) is array:
         return a, _beside(b, a.dtype)
     if type(b) is array:
@@ -106,20 +111,21 @@ def broadcast_layout(source: Layout, shape: tuple[int, ...]) -> Layout:
         return source
     lead = len(shape) - source.ndim
     strides = (0,) * lead + tuple(
-        0 if n == 1 and shape[lead + i] != 1 else s for i, (n, s) in enumerate(zip(source.shape, source.strides, strict=True))
+        0 if n == 1 and shape[lead + i] != 1 else s
+        for i, (n, s) in enumerate(zip(source.shape, source.strides, strict=True))
     )
     return strided_layout(shape, strides, source.dtype)
 
 
 def normal_axis(op: str, axis: int, ndim: int) -> int:
-    """A non-negative axis; raises ValueError for one out of range."""
+    """A non-negative axis; raises IndexError for one out of range."""
     if not -ndim <= axis < ndim:
-        raise ValueError(f"[{op}] Axis {axis} is out of range for an array with {ndim} dimensions.")
+        raise IndexError(f"[{op}] Axis {axis} is out of range for an array with {ndim} dimensions.")
     return axis % ndim if ndim else 0
 
 
 def normal_axes(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Sorted non-negative axes (None: all); raises ValueError for repeated ones or ones out of range."""
+    """Sorted non-negative axes (None: all); raises ValueError for repeated ones, IndexError for ones out of range."""
     if axes is None:
         return tuple(range(ndim))
     given = [axes] if isinstance(axes, int) else list(axes)
@@ -141,7 +147,7 @@ def checked_shape(op: str, shape: Any) -> tuple[int, ...]:
 
 
 __all__ = [
-    "Dtype", "Layout", "Node", "Scalar", "array", "as_array", "as_stream", "broadcast_layout", "broadcast_shapes", "checked_shape",
-    "constant", "current_stream", "dtypes", "layout", "normal_axes", "normal_axis", "operands", "promote", "strided_layout", "user_origin",
-    "weak_type", "wrap",
+    "Dtype", "Layout", "Node", "Scalar", "array", "as_array", "as_stream", "broadcast_layout", "broadcast_shapes",
+    "checked_shape", "constant", "current_stream", "dtypes", "layout", "normal_axes", "normal_axis", "operands",
+    "promote", "strided_layout", "user_origin", "weak_type", "wrap",
 ]  # fmt: skip

@@ -1,133 +1,178 @@
 """Reductions over axes: sums, products, extremes, tests, moments, and softmax.
 
-Half-precision sums and products accumulate in float32 (float64 for float64) and round once at the end.
+The reference kernels accumulate in float64 (half and single precision alike) and round once at the end.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import Dtype, as_array, dtypes, layout, normal_axes, normal_axis
-from outlive.ops.elementwise import equal
-from outlive.ops.shape import broadcast_to, expand_dims, reshape, squeeze
-from outlive.ops.unary import exp, sqrt, square
+from outlive.ops.common import Dtype, as_array, constant, dtypes, layout, normal_axes, normal_axis, operands
+from outlive.ops.elementwise import equal, isclose, logical_and, logical_or, not_equal, where
+from outlive.ops.shape import broadcast_to, expand_dims, reshape, transpose
+from outlive.ops.slicing import axis_range
+from outlive.ops.unary import astype, conjugate, exp, imag, isnan, real, sqrt, square
 
 Axes = int | Sequence[int] | None
 
+_SUMS = {dtypes.bool_: dtypes.int32, dtypes.int8: dtypes.int32, dtypes.int16: dtypes.int32,
+         dtypes.uint8: dtypes.uint32, dtypes.uint16: dtypes.uint32}  # fmt: skip
+"""The types in which narrow integers are summed and multiplied."""
+
+
+def wide(xp: Any, dtype: Any) -> Any:
+    """The type in which a reference kernel accumulates results of `dtype`."""
+    return {"f4": xp.float64, "c8": xp.complex128}.get(dtype.str[1:], dtype)
+
 
 class Reduction(Primitive):
-    """Base: reduces `axes`; the primitive's output keeps them with length 1."""
+    """Base: reduces `axes`, which stay with length 1 if `keepdims`."""
 
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     donates = False
     axes: tuple[int, ...]
-
-    def again(self, a: array, axes: tuple[int, ...]) -> array:
-        """The same reduction of another array, axes kept."""
-        return apply(type(self).make(axes), (a,), layout(_kept(a.shape, axes), self.output_type(a.dtype)))
+    keepdims: bool
 
     def output_type(self, dtype: Dtype) -> Dtype:
         """The output's type for an operand of this type."""
         return dtype
 
-    def vmap(self, inputs: Any, axes: Any) -> Any:
-        a, axis = inputs[0], axes[0]
-        moved = tuple(i + (i >= axis) for i in self.axes)
-        return [self.again(a, moved)], [axis]
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return 8 * 3 * max(1, reads[0].dtype.itemsize // 4) * (reads[0].size + writes[0].size)
+
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        """The reduction of `a`, axes kept or not as in `out`."""
+        raise NotImplementedError
+
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        writes[0][...] = self.compute(xp, reads[0], writes[0])
+
+    def weights(self, a: array, out: array) -> array | None:
+        """The derivative of the output (axes kept) by each element; None: 1 everywhere."""
+        raise ValueError(f"[{self.name}] This op has no derivative.")
+
+    def _kept(self, a: array, reduced: array) -> array:
+        return reduced if self.keepdims else reshape(reduced, _reduced(a.shape, self.axes, True))
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        a = primals[0]
+        weights, ct = self.weights(a, self._kept(a, outputs[0])), self._kept(a, cotangents[0])
+        return [broadcast_to(ct, a.shape) if weights is None else ct * conjugate(weights)]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        out = self.again(primals[0], self.axes)
-        weights = self.vjp(primals, (_ones_like(out),), argnums, (out,))[0]
-        return [sum(weights * tangents[0], self.axes, keepdims=True)]
+        a = primals[0]
+        weights = self.weights(a, _reduce(type(self), a, self.axes, True))
+        return [sum(tangents[0] if weights is None else weights * tangents[0], self.axes, self.keepdims)]
+
+    def vmap(self, inputs: Any, axes: Any) -> Any:
+        axis = axes[0]
+        over = tuple(i + (i >= axis) for i in self.axes)
+        left = axis if self.keepdims else axis - builtins.sum(i < axis for i in over)
+        return [_reduce(type(self), inputs[0], over, self.keepdims)], [left]
 
 
-def _ones_like(a: array) -> array:
-    from outlive.ops.creation import ones_like
-
-    return ones_like(a)
-
-
-def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(1 if i in axes else n for i, n in enumerate(shape))
+def _reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
 class Sum(Reduction):
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     name = "sum"
 
     def output_type(self, dtype: Dtype) -> Dtype:
-        return dtypes.int32 if dtype is dtypes.bool_ else dtype
+        return _SUMS.get(dtype, dtype)
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        out = writes[0]
-        xp.sum(reads[0], self.axes, dtype=out.dtype, out=out, keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.sum(a, self.axes, dtype=wide(xp, out.dtype), keepdims=self.keepdims)
+
+    def weights(self, a: array, out: array) -> array | None:
+        return None
+
+
+class Mean(Reduction):
+    __slots__ = ("axes", "keepdims")
+    name = "mean"
+
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        total = xp.sum(a, self.axes, dtype=wide(xp, out.dtype), keepdims=self.keepdims)
+        return total / xp.float64(math.prod(a.shape[i] for i in self.axes))
+
+    def weights(self, a: array, out: array) -> array | None:
+        return constant(1 / builtins.max(_count(a, self.axes), 1), a.dtype)
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        return [mean(tangents[0], self.axes, self.keepdims)]
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        return [broadcast_to(cotangents[0], primals[0].shape)]
+        a = primals[0]
+        return [broadcast_to(self._kept(a, cotangents[0]) * self.weights(a, outputs[0]), a.shape)]
 
 
 class Prod(Reduction):
-    __slots__ = ("axes",)
+    """The derivative multiplies the other elements from both sides, so zeros do not matter."""
+
+    __slots__ = ("axes", "keepdims")
     name = "prod"
 
     def output_type(self, dtype: Dtype) -> Dtype:
-        return dtypes.int32 if dtype is dtypes.bool_ else dtype
+        return _SUMS.get(dtype, dtype)
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        out = writes[0]
-        xp.prod(reads[0], self.axes, dtype=out.dtype, out=out, keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.prod(a, self.axes, dtype=wide(xp, out.dtype), keepdims=self.keepdims)
 
-    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        return [cotangents[0] * _product_of_others(primals[0], self.axes)]
+    def weights(self, a: array, out: array) -> array | None:
+        from outlive.ops.scan import cumprod
+
+        rows, order = _axes_last(a, self.axes)
+        others = cumprod(rows, -1, inclusive=False) * cumprod(rows, -1, reverse=True, inclusive=False)
+        return transpose(reshape(others, [a.shape[i] for i in order]), [order.index(i) for i in range(a.ndim)])
 
 
-def _product_of_others(a: array, axes: tuple[int, ...]) -> array:
-    """For each element, the product of all others along `axes`; exact with zeros, by products from both sides."""
-    from outlive.ops.scan import cumprod
-
+def _axes_last(a: array, axes: tuple[int, ...]) -> tuple[array, list[int]]:
+    """`a` with `axes` joined into one last axis, and the order of its axes that this took."""
     rest = [i for i in range(a.ndim) if i not in axes]
-    order = (*rest, *axes)
-    turned = a.transpose(*order)  # type: ignore[attr-defined]
-    flat = reshape(turned, (*[a.shape[i] for i in rest], -1))
-    others = cumprod(flat, -1, inclusive=False) * cumprod(flat, -1, reverse=True, inclusive=False)
-    back = [order.index(i) for i in range(a.ndim)]
-    return reshape(others, turned.shape).transpose(*back)  # type: ignore[attr-defined]
+    order = [*rest, *axes]
+    count = math.prod(a.shape[i] for i in axes)
+    return reshape(transpose(a, order), (*[a.shape[i] for i in rest], count)), order
 
 
 class Extreme(Reduction):
-    """Largest or smallest element; the derivative goes to all equal ones in equal parts."""
+    """Base of the largest and smallest element; the derivative goes to all equal ones in equal parts."""
 
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
 
-    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        chosen = equal(primals[0], outputs[0]).astype(cotangents[0].dtype)  # type: ignore[attr-defined]
-        return [cotangents[0] * chosen / sum(chosen, self.axes, keepdims=True)]
+    def weights(self, a: array, out: array) -> array | None:
+        chosen = astype(equal(a, out), a.dtype)
+        return chosen / sum(chosen, self.axes, keepdims=True)
 
 
 class Max(Extreme):
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     name = "max"
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        xp.max(reads[0], self.axes, out=writes[0], keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.max(a, self.axes, keepdims=self.keepdims)
 
 
 class Min(Extreme):
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     name = "min"
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        xp.min(reads[0], self.axes, out=writes[0], keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.min(a, self.axes, keepdims=self.keepdims)
 
 
 class Test(Reduction):
-    """Reductions of truth values; they have no derivative."""
+    """Base of reductions of truth values; their derivative is zero."""
 
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
 
     def output_type(self, dtype: Dtype) -> Dtype:
         return dtypes.bool_
@@ -137,65 +182,66 @@ class Test(Reduction):
 
 
 class All(Test):
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     name = "all"
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        xp.all(reads[0], self.axes, out=writes[0], keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.all(a, self.axes, keepdims=self.keepdims)
 
 
-class Any_(Test):
-    __slots__ = ("axes",)
+class Some(Test):
+    __slots__ = ("axes", "keepdims")
     name = "any"
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        xp.any(reads[0], self.axes, out=writes[0], keepdims=True)
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        return xp.any(a, self.axes, keepdims=self.keepdims)
 
 
 class LogSumExp(Reduction):
-    __slots__ = ("axes",)
+    __slots__ = ("axes", "keepdims")
     name = "logsumexp"
 
-    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        a = reads[0]
-        top = xp.max(a, self.axes, keepdims=True)
-        finite = xp.where(xp.isfinite(top), top, 0)
-        writes[0][...] = xp.log(xp.sum(xp.exp(a - finite), self.axes, keepdims=True)) + finite
+    def compute(self, xp: Any, a: Any, out: Any) -> Any:
+        top = xp.max(a.real, self.axes, keepdims=True)
+        shift = xp.where(xp.isfinite(top), top, 0)
+        total = xp.log(xp.sum(xp.exp(a - shift), self.axes, dtype=wide(xp, out.dtype), keepdims=True)) + shift
+        return total.reshape(out.shape)
 
-    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        return [cotangents[0] * exp(primals[0] - outputs[0])]
+    def weights(self, a: array, out: array) -> array | None:
+        return exp(a - out)
 
 
 class ArgExtreme(Primitive):
-    """Index of the first largest or smallest element along an axis (None: of the flat array); the output keeps the axis."""
+    """Base: index of the first largest or smallest element along `axis`, the first NaN's if there is one."""
 
-    __slots__ = ("axis",)
+    __slots__ = ("axis", "keepdims")
     donates = False
     axis: int
+    keepdims: bool
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         return [None]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        a, axis = inputs[0], axes[0]
-        moved = self.axis + (self.axis >= axis)
-        return [apply(type(self).make(moved), (a,), layout(_kept(a.shape, (moved,)), dtypes.uint32))], [axis]
+        axis = axes[0]
+        over = self.axis + (self.axis >= axis)
+        return [_arg(type(self), inputs[0], over, self.keepdims, None)], [axis - (not self.keepdims and over < axis)]
 
 
 class ArgMax(ArgExtreme):
-    __slots__ = ("axis",)
+    __slots__ = ("axis", "keepdims")
     name = "argmax"
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        writes[0][...] = xp.argmax(reads[0], self.axis, keepdims=True)
+        writes[0][...] = xp.argmax(reads[0], self.axis, keepdims=self.keepdims)
 
 
 class ArgMin(ArgExtreme):
-    __slots__ = ("axis",)
+    __slots__ = ("axis", "keepdims")
     name = "argmin"
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        writes[0][...] = xp.argmin(reads[0], self.axis, keepdims=True)
+        writes[0][...] = xp.argmin(reads[0], self.axis, keepdims=self.keepdims)
 
 
 class Softmax(Primitive):
@@ -207,13 +253,15 @@ class Softmax(Primitive):
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         a, out = reads[0], writes[0]
-        top = xp.max(a, self.axes, keepdims=True)
-        xp.exp(a - xp.where(xp.isinf(top) & (top < 0), 0, top), out=out)
-        out /= xp.sum(out, self.axes, keepdims=True)
+        powers = xp.exp(a - xp.max(a.real, self.axes, keepdims=True))
+        xp.divide(
+            powers, xp.sum(powers, self.axes, dtype=wide(xp, powers.dtype), keepdims=True).astype(out.dtype), out=out
+        )
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        weighted = cotangents[0] * outputs[0]
-        return [weighted - outputs[0] * sum(weighted, self.axes, keepdims=True)]
+        out = conjugate(outputs[0])
+        weighted = cotangents[0] * out
+        return [weighted - out * sum(weighted, self.axes, keepdims=True)]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
         out = softmax(primals[0], self.axes)
@@ -224,137 +272,190 @@ class Softmax(Primitive):
         return [softmax(inputs[0], tuple(i + (i >= axes[0]) for i in self.axes))], [axes[0]]
 
 
-def _reduce(primitive: type[Reduction], a: Any, axis: Axes, keepdims: bool, stream: Any, empty: bool = True) -> array:
+def _reduce(kind: type[Reduction], a: Any, axis: Axes, keepdims: bool, stream: Any = None, empty: bool = True) -> array:
     a = as_array(a)
-    axes = normal_axes(primitive.name, axis, a.ndim)
-    if not empty and 0 in [a.shape[i] for i in axes]:
-        raise ValueError(f"[{primitive.name}] There is no {primitive.name} of nothing: shape {a.shape}, axes {axes}.")
-    op = primitive.make(axes)
-    out = apply(op, (a,), layout(_kept(a.shape, axes), op.output_type(a.dtype)), stream)
-    return out if keepdims else reshape(out, tuple(n for i, n in enumerate(a.shape) if i not in axes), stream=stream)
+    axes = normal_axes(kind.name, axis, a.ndim)
+    if not empty:
+        _refuse_nothing(kind.name, a, axes)
+    op = kind.make(axes, bool(keepdims))
+    return apply(op, (a,), layout(_reduced(a.shape, axes, keepdims), op.output_type(a.dtype)), stream)
 
 
-def sum(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Sum over `axis` (None: all axes). Half types accumulate in float32 and round once; bool sums to int32; integers wrap.
+def _refuse_nothing(op: str, a: array, axes: Sequence[int]) -> None:
+    """Raise ValueError where a reduced axis has no elements."""
+    if builtins.any(not a.shape[i] for i in axes):
+        raise ValueError(f"[{op}] There is no {op} of nothing: shape {a.shape}, axes {tuple(axes)}.")
 
-    `keepdims` keeps reduced axes with length 1. Raises ValueError for axes out of range or named twice.
+
+def _inexact(a: Any) -> array:
+    a = as_array(a)
+    return a if a.dtype.inexact else astype(a, dtypes.float32)
+
+
+def _count(a: array, axes: Sequence[int]) -> int:
+    return math.prod(a.shape[i] for i in axes)
+
+
+def sum(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Sum over `axis` (None: all axes), 0 of nothing. Half types accumulate in float32 at least and round once.
+
+    The type stays, but bool and integers below 32 bits are summed as int32 or uint32; integers wrap. `keepdims` keeps
+    reduced axes with length 1. Raises IndexError for an axis out of range, ValueError for one named twice.
     """
     return _reduce(Sum, a, axis, keepdims, stream)
 
 
-def prod(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Product over `axis` (None: all axes); types, `keepdims` and errors as in `sum`."""
+def prod(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Product over `axis` (None: all axes), 1 of nothing; types, `keepdims` and errors as in `sum`."""
     return _reduce(Prod, a, axis, keepdims, stream)
 
 
-def max(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Largest element over `axis` (None: all axes); NaN where there is one. Raises ValueError for axes out of range or nothing to compare."""
+def max(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Largest element over `axis` (None: all axes); NaN where there is one. Complex numbers in lexicographic order.
+
+    Raises ValueError where a reduced axis is empty; other errors and `keepdims` as in `sum`.
+    """
     return _reduce(Max, a, axis, keepdims, stream, empty=False)
 
 
-def min(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Smallest element over `axis` (None: all axes); NaN where there is one. Raises ValueError for axes out of range or nothing to compare."""
+def min(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Smallest element over `axis` (None: all axes); NaN where there is one. Complex numbers in lexicographic order.
+
+    Raises ValueError where a reduced axis is empty; other errors and `keepdims` as in `sum`.
+    """
     return _reduce(Min, a, axis, keepdims, stream, empty=False)
 
 
-def all(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Whether every element over `axis` (None: all axes) is nonzero; type bool."""
+def minmax(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> tuple[array, array]:
+    """`(min(a), max(a))` over `axis`."""
+    return min(a, axis, keepdims, stream=stream), max(a, axis, keepdims, stream=stream)
+
+
+def all(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Whether every element over `axis` (None: all axes) is nonzero, true of nothing; type bool. Errors as in `sum`."""
     return _reduce(All, a, axis, keepdims, stream)
 
 
-def any(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Whether some element over `axis` (None: all axes) is nonzero; type bool."""
-    return _reduce(Any_, a, axis, keepdims, stream)
+def any(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Whether some element over `axis` (None: all axes) is nonzero, false of nothing; type bool. Errors as in `sum`."""
+    return _reduce(Some, a, axis, keepdims, stream)
 
 
+def count_nonzero(a: array, /, *, axis: Axes = None, keepdims: bool = False, stream: Any = None) -> array:
+    """Number of elements over `axis` (None: all axes) that are not zero, int32. Errors as in `sum`."""
+    return sum(not_equal(a, 0), axis, keepdims, stream=stream)
 
 
-def _floating(a: Any) -> array:
+def logsumexp(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """log(sum(exp(a))) over `axis` (None: all axes) without overflow. Integers are taken as float32.
+
+    Raises ValueError where a reduced axis is empty; other errors as in `sum`.
+    """
+    return _reduce(LogSumExp, _inexact(a), axis, keepdims, stream, empty=False)
+
+
+def mean(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Arithmetic mean over `axis` (None: all axes), NaN of nothing. Half types accumulate in float32 and round once.
+
+    Integers are taken as float32. Errors as in `sum`.
+    """
+    return _reduce(Mean, _inexact(a), axis, keepdims, stream)
+
+
+def var(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
+    """Variance over `axis` (None: all axes): squared distances from the mean, summed, over (count - ddof).
+
+    Real for complex arrays. Half types are computed in float32 and rounded once; integers are taken as float32. NaN or
+    infinite where count <= ddof. Errors as in `sum`.
+    """
+    a = _inexact(a)
+    result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
+    return astype(_variance(a, axis, keepdims, ddof), result, stream=stream)
+
+
+def _variance(a: array, axis: Axes, keepdims: bool, ddof: int) -> array:
+    """The variance of floats, float32 for half types."""
+    a = astype(a, dtypes.float32) if a.dtype.half else a
+    away = a - mean(a, axis, keepdims=True)
+    squares = square(real(away)) + square(imag(away)) if a.dtype is dtypes.complex64 else square(away)
+    freedom = _count(a, normal_axes("var", axis, a.ndim)) - ddof
+    return sum(squares, axis, keepdims) / float(builtins.max(freedom, 0))  # type: ignore[no-any-return]
+
+
+def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
+    """Standard deviation, the square root of `var`, with its arguments; rounded once."""
+    a = _inexact(a)
+    result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
+    return astype(sqrt(_variance(a, axis, keepdims, ddof)), result, stream=stream)
+
+
+def _arg(kind: type[ArgExtreme], a: Any, axis: int | None, keepdims: bool, stream: Any) -> array:
     a = as_array(a)
-    return a if a.dtype.inexact else a.astype(dtypes.float32)  # type: ignore[attr-defined]
-
-
-def logsumexp(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """log(sum(exp(a))) over `axis` (None: all axes) without overflow. Integers are taken as float32."""
-    return _reduce(LogSumExp, _floating(a), axis, keepdims, stream, empty=False)
-
-
-def _count(a: array, axis: Axes, op: str) -> int:
-    return math.prod(a.shape[i] for i in normal_axes(op, axis, a.ndim))
-
-
-def _wide(a: array) -> array:
-    return a.astype(dtypes.float32) if a.dtype.half else a  # type: ignore[attr-defined]
-
-
-def mean(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Arithmetic mean over `axis` (None: all axes); half types in float32, rounded once. Integers are taken as float32."""
-    a = _floating(a)
-    n = _count(a, axis, "mean")
-    total = sum(_wide(a), axis, keepdims, stream=stream)
-    return (total / float(n) if n else total / 0.0).astype(a.dtype)  # type: ignore[attr-defined]
-
-
-def var(a: Any, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
-    """Variance over `axis` (None: all axes): squared distances from the mean over (count - ddof). Half types in float32, rounded once."""
-    a = _floating(a)
-    n = _count(a, axis, "var") - ddof
-    wide = _wide(a)
-    distances = square(wide - mean(wide, axis, keepdims=True))
-    total = sum(distances, axis, keepdims, stream=stream)
-    return (total / float(n) if n > 0 else total / 0.0).astype(a.dtype)  # type: ignore[attr-defined]
-
-
-def std(a: Any, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
-    """Standard deviation, the square root of `var`."""
-    a = _floating(a)
-    return sqrt(var(_wide(a), axis, keepdims, ddof), stream=stream).astype(a.dtype)  # type: ignore[attr-defined]
-
-
-def _arg(primitive: type[ArgExtreme], a: Any, axis: int | None, keepdims: bool, stream: Any) -> array:
-    a = as_array(a)
+    at = None if axis is None else normal_axis(kind.name, axis, a.ndim)
     if not a.size:
-        raise ValueError(f"[{primitive.name}] There is nothing to choose from in shape {a.shape}.")
-    source = reshape(a, (-1,)) if axis is None else a
-    at = normal_axis(primitive.name, 0 if axis is None else axis, source.ndim)
-    if not source.ndim:
-        source = reshape(source, (1,))
-    out = apply(primitive.make(at), (source,), layout(_kept(source.shape, (at,)), dtypes.uint32), stream)
-    if keepdims:
-        return reshape(out, (1,) * a.ndim) if axis is None else out
-    return reshape(out, ()) if axis is None or not a.ndim else squeeze(out, at)
+        raise ValueError(f"[{kind.name}] There is nothing to choose from in shape {a.shape}.")
+    flat = reshape(a, (-1,)) if at is None else a
+    over = at or 0
+    if flat.shape[over] > 1 << 32:
+        raise ValueError(f"[{kind.name}] An index of 32 bits cannot name all of {flat.shape[over]} elements.")
+    shape = _reduced(flat.shape, (over,), keepdims)
+    out = apply(kind.make(over, bool(keepdims)), (flat,), layout(shape, dtypes.uint32), stream)
+    return reshape(out, (1,) * a.ndim) if at is None and keepdims else out
 
 
-def argmax(a: Any, /, axis: int | None = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Index (uint32) of the first largest element along `axis` (None: of the flattened array); that of the first NaN if there is one."""
+def argmax(a: array, /, axis: int | None = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Index (uint32) of the first largest element along `axis` (None: of the flattened array), or of the first NaN.
+
+    Raises ValueError for an array without elements, IndexError for an axis out of range.
+    """
     return _arg(ArgMax, a, axis, keepdims, stream)
 
 
-def argmin(a: Any, /, axis: int | None = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Index (uint32) of the first smallest element along `axis` (None: of the flattened array); that of the first NaN if there is one."""
+def argmin(a: array, /, axis: int | None = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """Index (uint32) of the first smallest element along `axis` (None: of the flattened array), or of the first NaN.
+
+    Raises ValueError for an array without elements, IndexError for an axis out of range.
+    """
     return _arg(ArgMin, a, axis, keepdims, stream)
 
 
-def softmax(a: Any, /, axis: Axes = None, *, precise: bool = False, stream: Any = None) -> array:
-    """exp(a) / sum(exp(a)) along `axis` (None: all axes), without overflow, always in float32 at least and rounded once.
+def softmax(a: array, /, axis: Axes = None, *, precise: bool = False, stream: Any = None) -> array:
+    """exp(a) / sum(exp(a)) along `axis` (None: all axes), without overflow.
 
-    `precise` is accepted; there is no less precise form. Integers are taken as float32. Raises ValueError for axes out of range.
+    Always computed in float32 at least and rounded once, so `precise` changes nothing. Integers are taken as float32.
+    Errors as in `sum`.
     """
-    a = _floating(a)
+    a = _inexact(a)
     axes = normal_axes("softmax", axis, a.ndim)
     if not a.size:
         return a
     return apply(Softmax.make(axes), (a,), a._node.layout, stream)
 
 
-def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> array:
-    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`); a bool array without axes."""
-    from outlive.ops.elementwise import logical_and, logical_or, operands
-    from outlive.ops.unary import isnan
+def median(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
+    """The middle element over `axis` (None: all axes), or the mean of the two middle ones; NaN where there is one.
 
+    Integers are taken as float32. Raises ValueError where a reduced axis is empty; other errors as in `sum`.
+    """
+    from outlive.ops.sort import sort
+
+    a = _inexact(a)
+    axes = normal_axes("median", axis, a.ndim)
+    _refuse_nothing("median", a, axes)
+    rows, _ = _axes_last(a, axes)
+    count, last = rows.shape[-1], rows.ndim - 1
+    ordered = sort(rows, -1)
+    middle = mean(axis_range(ordered, last, (count - 1) // 2, 2 - count % 2), -1)
+    largest = reshape(axis_range(ordered, last, count - 1, 1), middle.shape)
+    out = where(isnan(largest), largest, middle, stream=stream)
+    return expand_dims(out, axes) if keepdims and axes else out
+
+
+def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> array:
+    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`)."""
     a, b = operands("array_equal", a, b)
     if a.shape != b.shape:
-        return array(False)
+        return constant(False, dtypes.bool_)
     same = equal(a, b)
     if equal_nan:
         same = logical_or(same, logical_and(isnan(a), isnan(b)))
@@ -362,31 +463,13 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> 
 
 
 def allclose(
-    a: Any, b: Any, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
+    a: array, b: array, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
 ) -> array:
-    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool array without axes."""
-    from outlive.ops.elementwise import isclose
-
+    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool of shape ()."""
     return all(isclose(a, b, rtol, atol, equal_nan=equal_nan), stream=stream)
 
 
-def median(a: Any, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """The middle element over `axis` (None: all axes), or the mean of the two middle ones. Integers are taken as float32."""
-    from outlive.ops.sort import sort
-
-    a = _floating(a)
-    axes = normal_axes("median", axis, a.ndim)
-    rest = [i for i in range(a.ndim) if i not in axes]
-    turned = reshape(a.transpose(*rest, *axes) if a.ndim else a, (*[a.shape[i] for i in rest], -1))  # type: ignore[attr-defined]
-    n = turned.shape[-1]
-    if not n:
-        raise ValueError(f"[median] There is no median of nothing: shape {a.shape}, axes {axes}.")
-    ordered = sort(turned, -1, stream=stream)
-    middle = ordered[..., n // 2] if n % 2 else (ordered[..., n // 2 - 1] + ordered[..., n // 2]) * 0.5  # type: ignore[index]
-    return expand_dims(middle, axes) if keepdims else middle
-
-
 __all__ = [
-    "all", "allclose", "any", "argmax", "argmin", "array_equal", "logsumexp", "max", "mean", "median", "min", "prod", "softmax", "std", "sum",
-    "var",
+    "all", "allclose", "any", "argmax", "argmin", "array_equal", "count_nonzero", "logsumexp", "max", "mean",
+    "median", "min", "minmax", "prod", "softmax", "std", "sum", "var",
 ]  # fmt: skip
