@@ -23,11 +23,12 @@ def _routes() -> dict[str, Route]:
         quantized,
         reduce,
         rope,
+        slices,
     )
 
     if not features().vector:
         return {}
-    families = (attention, dense, elementwise, fused, gather, normalize, quantized, reduce, rope)
+    families = (attention, dense, elementwise, fused, gather, normalize, quantized, reduce, rope, slices)
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 
