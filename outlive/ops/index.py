@@ -169,11 +169,17 @@ def _cast(value: Any, dtype: Any) -> Any:
     return int(value) if type(value) is float and not dtype.inexact and dtype is not dtypes.bool_ else value
 
 
+def _repeats_to(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether an operand of `shape` broadcasts to `wanted` itself."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(n in (1, m) for n, m in pairs)
+
+
 def _fitted(op: str, value: array, shape: tuple[int, ...]) -> array:
     """`value` repeated to `shape`; leading axes of length 1 that it has beyond are dropped."""
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = reshape(value, value.shape[1:])
-    if value.shape != shape and (value.ndim > len(shape) or broadcast_shapes(op, value.shape, shape) != shape):
+    if not _repeats_to(value.shape, shape):
         raise ValueError(f"[{op}] A value of shape {value.shape} does not fit the indexed part of shape {shape}.")
     return broadcast_to(value, shape)
 
@@ -240,7 +246,7 @@ class MaskedScatter(Primitive):
         count = int(mask.sum())
         rest = writes[0].shape[mask.ndim :]
         wanted = count * int(np.prod(rest, dtype=np.int64))
-        if source.shape != (count, *rest) and source.ndim > len(rest):
+        if not _repeats_to(source.shape, (count, *rest)):
             flat = source.reshape(-1)
             if flat.size < wanted:
                 raise ValueError(f"the mask selects {wanted} elements but the value holds {flat.size}")
