@@ -17,7 +17,7 @@ from outlive.backends.sim.engine import Engine, LaunchFault
 from outlive.backends.sim.fields import points_of
 from outlive.backends.sim.platform import SimPlatform
 from outlive.backends.sim.profiles import PROFILES, Profile
-from outlive.backends.sim.scheduler import Aborted, Scheduler, Violation
+from outlive.backends.sim.scheduler import Aborted, Scheduler, Violation, without_frames
 from outlive.backends.sim.witness import Witness
 from outlive.check.oracles import check_after_end, check_recount
 from outlive.check.sequential import SequentialDevice, SequentialStreams
@@ -174,27 +174,22 @@ def run_schedule(
         except Violation as violation:
             scheduler._record(violation)
         except Exception as raised:
-            error = raised
-            raised.__traceback__ = None
+            error = without_frames(raised)
     _runs[0] += 1
     if _runs[0] % COLLECT_EVERY == 0:
         gc.collect()
-    violation = scheduler.violation or _thread_violation(scheduler)
+    violation = scheduler.violation
+    where = "The program"
+    if error is None and scheduler.thread_errors:
+        where, error = scheduler.thread_errors[0]
     faults = sum(d.kind.startswith("fail") for d in choices.deviations)
     if violation is None and error is not None and not _excused(error, faults):
-        violation = Violation("errors", f"The program raised {type(error).__name__}: {error}", "an error that no fault explains")
+        violation = Violation("errors", f"{where} raised {type(error).__name__}: {error}", "an error that no fault explains")
     witness = world.witness
     return Outcome(
         found, error, violation, tuple(choices.deviations), scheduler.step, witness.launches_run, faults, witness.hazards,
         frozenset(witness.pairs), result,
     )  # fmt: skip
-
-
-def _thread_violation(scheduler: Scheduler) -> Violation | None:
-    for name, error in scheduler.thread_errors:
-        if not isinstance(error, (OutOfMemory, ExecutionError)):
-            return Violation("errors", f"{name} ended with {type(error).__name__}: {error}", "")
-    return None
 
 
 def _excused(error: BaseException, faults: int) -> bool:

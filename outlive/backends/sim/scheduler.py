@@ -37,6 +37,15 @@ class Violation(Exception):
         """Lives and launches that the report marks."""
 
 
+def without_frames(error: BaseException) -> BaseException:
+    """The error without its tracebacks, whose frames would keep arrays alive."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
 class Actor(Protocol):
     """Something beside the threads that can take steps: a device."""
 
@@ -82,7 +91,7 @@ class SimThread:
         except Aborted:
             pass
         except BaseException as error:  # noqa: BLE001  (whatever a thread of the program raises is its outcome)
-            scheduler.thread_errors.append((self.name, error))
+            scheduler.thread_errors.append((self.name, without_frames(error)))
         finally:
             self.target = None
             self.finished = True

@@ -1,0 +1,263 @@
+"""Small programs, each aimed at one way of losing a buffer. The mutants are tried on these and on random programs in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import outlive.core as mx
+from outlive import execution
+from outlive.check import unsafe
+from outlive.check.generator import FailsWhenEncoded, FailsWhenRun, RandomProgram, Scratched
+from outlive.graph import state
+from outlive.graph.array import apply
+from outlive.graph.primitive import Primitive
+from outlive.runtime.errors import ExecutionError, OutOfMemory
+from outlive.runtime.layout import layout
+
+CAP_TIGHT = 12 * 256
+"""Bytes for the scenario that runs near its cap."""
+
+
+class SynchronizesInside(Primitive):
+    """An op that commits and waits in the middle of its encoding, before it records anything."""
+
+    __slots__ = ()
+    name = "synchronizes inside"
+
+    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
+        if hasattr(encoder, "_stream"):
+            unsafe.synchronize(encoder)
+        out = encoder.output(layout, donate=False)
+        encoder.copy(inputs[0], out)
+        return out
+
+
+def op(primitive: Primitive, a: Any, stream: Any) -> Any:
+    """The result of a primitive without parameters, shaped like its input."""
+    return apply(primitive, (a,), layout(a.shape, a.dtype), stream)
+
+
+def padded_convolution() -> Any:
+    """The convolution whose padding scalar was once freed before the device read it."""
+    x = mx.ones((1, 4, 8, 8, 3))
+    w = mx.ones((4, 2, 2, 2, 3))
+    y = mx.conv3d(x, w, padding=1)
+    mx.async_eval(y)
+    one = mx.array(1.0)
+    z = mx.conv3d(x, w)
+    mx.async_eval(z)
+    return mx.max(z), mx.max(y), one
+
+
+def two_streams() -> Any:
+    """Values that go to and fro between streams, each overwritten as soon as it may be."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    x = mx.arange(8, dtype=mx.float32)
+    mx.async_eval(x)
+    for _ in range(4):
+        y = mx.add(x, 1, stream=a)
+        mx.async_eval(y)
+        z = mx.multiply(y, 2, stream=b)
+        mx.async_eval(z)
+        x = mx.subtract(y, 3, stream=a)
+        mx.async_eval(x)
+        del y
+    return x, z
+
+
+def read_then_overwritten() -> Any:
+    """A long read on one stream of what another stream takes over and overwrites."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    x = mx.arange(64, dtype=mx.float32)
+    sums = []
+    for _ in range(3):
+        part = mx.add(x, x, stream=a)
+        mx.async_eval(part)
+        sums.append(part)
+        x = mx.add(x, 1, stream=b)
+        mx.async_eval(x)
+    return sums, x
+
+
+def dropped_in_flight() -> Any:
+    """Arrays dropped while work uses them, and new ones of the same size at once."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    kept = []
+    for i in range(4):
+        x = mx.full((16,), float(i))
+        y = op(Scratched.make(), x, a)
+        mx.async_eval(y)
+        del x
+        z = mx.full((16,), 100.0 + i, stream=b)
+        mx.async_eval(z)
+        kept += [y, z]
+    return kept
+
+
+def indices() -> Any:
+    """An index operand that is overwritten on another stream right after its use."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    x = mx.arange(8, dtype=mx.float32)
+    index = mx.add(mx.array([1, 2, 3]), 1, stream=b)
+    taken = []
+    for _ in range(3):
+        y = mx.take(x, index, axis=0, stream=a)
+        mx.async_eval(y)
+        taken.append(y)
+        index = mx.add(index, 1, stream=b)
+        mx.async_eval(index)
+    return taken
+
+
+def shared_input() -> Any:
+    """One value read by several ops of one command buffer, all others of its references gone."""
+    x = mx.add(mx.arange(5, dtype=mx.float32), 1)
+    y, z, w = mx.add(x, 1), mx.multiply(x, 2), mx.subtract(x, 3)
+    del x
+    mx.eval(y, z, w)
+    return y, z, w
+
+
+def views() -> Any:
+    """Views that outlive the handle of what they show, and writes to the shown."""
+    x = mx.arange(12, dtype=mx.float32)
+    mx.eval(x)
+    v, t = x[2:7], mx.transpose(mx.reshape(x, (3, 4)))
+    mx.async_eval(v, t)
+    x[3:5] = mx.array([100.0, 200.0])
+    mx.async_eval(x)
+    copy = mx.add(x, 0)
+    del x
+    fresh = mx.full((12,), 7.0)
+    mx.eval(fresh)
+    return v, t, copy, fresh
+
+
+def fails_in_the_middle() -> Any:
+    """Ops that raise while encoding and while running, beside ones that do not."""
+    x = mx.arange(6, dtype=mx.float32)
+    stream = mx.default_stream(mx.default_device())
+    good = mx.add(x, 1)
+    seen = []
+    try:
+        mx.eval(op(FailsWhenEncoded.make(), good, stream))
+    except ValueError as error:
+        seen.append(str(error))
+    bad = mx.add(op(FailsWhenRun.make(), good, stream), 1)
+    mx.async_eval(bad)
+    other = mx.multiply(good, 2)
+    seen.append(other.tolist())
+    try:
+        mx.eval(bad)
+    except ExecutionError as error:
+        if not isinstance(error.__cause__, ArithmeticError):
+            raise
+        seen.append("raised")
+    return seen, good, mx.add(other, 1)
+
+
+def near_the_cap() -> Any:
+    """Three threads that allocate near the cap, and try again where they are refused."""
+    platform = state.runtime.platform
+
+    def work() -> None:
+        for i in range(3):
+            for _ in range(40):
+                try:
+                    x = mx.full((60,), float(i))
+                    mx.eval(x)
+                    y = mx.add(x, 1)
+                    mx.eval(y)
+                    break
+                except OutOfMemory:
+                    continue
+
+    threads = [platform.thread(work, f"worker {i}") for i in range(2)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    mx.clear_cache()
+    return None
+
+
+def inside() -> Any:
+    """An op that synchronizes in the middle of its encoding."""
+    stream = mx.default_stream(mx.default_device())
+    x = mx.full((16,), 3.0)
+    y = op(SynchronizesInside.make(), mx.add(x, 1), stream)
+    mx.async_eval(y)
+    z = mx.add(y, 1)
+    del y
+    mx.async_eval(z)
+    fresh = [mx.full((16,), float(i)) for i in range(3)]
+    mx.async_eval(*fresh)
+    return z, fresh
+
+
+def two_threads() -> Any:
+    """Two threads over one array, each with ops of its own."""
+    platform = state.runtime.platform
+    x = mx.arange(7, dtype=mx.float32)
+    results: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        y = mx.add(x, number)
+        for _ in range(3):
+            y = mx.multiply(y, 2)
+            mx.async_eval(y)
+        results[number] = y.tolist()
+
+    threads = [platform.thread(lambda n=n: work(n), f"worker {n}") for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    mx.eval(x)
+    for thread in threads:
+        thread.join()
+    return [results[n] for n in sorted(results)], x
+
+
+def outside_work() -> Any:
+    """A foreign call between ops, on a stream of its own."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    x = mx.add(mx.arange(9, dtype=mx.float32), 1, stream=a)
+    out = mx.zeros((9,))
+
+    def double(reads: Any, writes: Any) -> None:
+        writes[0][...] = reads[0] * 2
+
+    execution.call(double, b, [x], [out])
+    x = mx.add(x, 5, stream=a)
+    mx.async_eval(x)
+    return mx.add(out, 1, stream=a), x
+
+
+def half_sums() -> Any:
+    """Sums in half precision: the accumulator must not saturate."""
+    return mx.sum(mx.ones((3000,), dtype=mx.float16)), mx.sum(mx.full((600,), 1.0, dtype=mx.bfloat16))
+
+
+class Scenario(NamedTuple):
+    """A program and what it runs under."""
+
+    name: str
+    program: Callable[[], Any]
+    cap: int | None = None
+    faults: bool = True
+
+
+SCENARIOS = (
+    *(Scenario(f.__name__, f) for f in (two_streams, read_then_overwritten, dropped_in_flight, indices, shared_input, views)),
+    Scenario("fails_in_the_middle", fails_in_the_middle),
+    Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
+    *(Scenario(f.__name__, f) for f in (inside, two_threads, outside_work, half_sums, padded_convolution)),
+)
+
+
+def battery(index: int) -> Scenario:
+    """Program number `index` of the battery: the scenarios, and a random program after each."""
+    if index % 2 == 0:
+        return SCENARIOS[index // 2 % len(SCENARIOS)]
+    return Scenario(f"random program {index}", RandomProgram(index, length=20, threads=1 + index % 3))
