@@ -49,16 +49,15 @@ def host_cost() -> None:
     mx.eval(zero)
     for count in (10, 100, 1000):
 
-        def chain(count: int = count) -> mx.array:
-            x = zero
+        def chain(x: mx.array, count: int = count) -> mx.array:
             for _ in range(count):
                 x = x + 1.0
             return x
 
-        note(f"eager chain of {count} adds, each", seconds(lambda f=chain: mx.eval(f()), 30), count)
+        note(f"eager chain of {count} adds, each", seconds(lambda f=chain: mx.eval(f(zero)), 30), count)
         fast = mx.compile(chain)
-        note(f"compiled chain of {count} adds, whole", seconds(lambda f=fast: mx.eval(f()), 30), 1)
-        queued = seconds(lambda f=fast: mx.async_eval(f()), 30)
+        note(f"compiled chain of {count} adds, whole", seconds(lambda f=fast: mx.eval(f(zero)), 30), 1)
+        queued = seconds(lambda f=fast: mx.async_eval(f(zero)), 30)
         mx.synchronize()
         note(f"compiled chain of {count} adds, host alone", queued, 1)
 

@@ -66,6 +66,11 @@ def main() -> None:
             driver.destroy_graph(made)
 
         rows[f"capture again and update {n}, each"] = least_us(recapture, n, 10)
+        before = driver.free_memory()
+        kept = [driver.instantiate(graph) for _ in range(64)]
+        rows[f"bytes a node of {n} in a graph"] = (before - driver.free_memory()) / 64 / n
+        for one in kept:
+            driver.destroy_executable(one)
         rows[f"replay of {n}, host"] = least_us(lambda e=executable: driver.launch_graph(e, stream), 1, 10)
         driver.synchronize(stream)
 
@@ -93,7 +98,7 @@ def main() -> None:
 
     rows["launch, record, write, wait"] = least_us(round_trip, 1, 200)
     for name, us in rows.items():
-        print(f"{name:40s} {us:9.2f} us")
+        print(f"{name:40s} {us:9.2f}")
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"device": driver.facts(0).name, "driver": driver.version, "microseconds": rows}, file, indent=1)

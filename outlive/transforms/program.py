@@ -8,6 +8,7 @@ operands and records the dispatches: no node, no encode, no choice of kernels, o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from outlive.graph.primitive import Primitive
@@ -128,9 +129,22 @@ class Bound(NamedTuple):
     offset: int
 
 
+CAPTURES = {"gpu": "outlive.backends.cuda.captured"}
+"""For each kind of device that replays whole programs: its module, whose `captured(program)` makes the one launch."""
+
+
+class _Compiled:
+    """The kernel of a program that is one launch."""
+
+    name = "compiled"
+
+
+_COMPILED = _Compiled()
+
+
 class Program(NamedTuple):
     """`taken`: arguments whose buffers it writes over. `made`: layouts of the buffers that leave it. `arena`: bytes of
-    all others.
+    all others. `launch`: the whole program as one launch of its device, where there is such a thing.
     """
 
     taken: frozenset[int]
@@ -139,6 +153,7 @@ class Program(NamedTuple):
     operands: tuple[Bound, ...]
     records: tuple[tuple[Any, Any, tuple[int, ...], tuple[int, ...], Any], ...]
     outputs: tuple[Bound, ...]
+    launch: Any = None
 
 
 class _Capture:
@@ -174,7 +189,6 @@ class _Capture:
             and number not in self.kept
             and slot.living == 1
             and step.inputs.count(number) == 1
-            and not operand.offset
             and operand.layout is slot.layout
             and (slot.argument < 0 or slot.writable)
         )
@@ -278,7 +292,9 @@ def capture(plan: Plan, arguments: Sequence[Layout], writable: frozenset[int], d
 
     records = tuple([(a, k, numbered(r), numbered(w), o) for a, k, r, w, o in planner.records])
     outputs = tuple([bound(state.values[o]) for o in plan.outputs])  # type: ignore[arg-type]
-    return Program(frozenset(planner.taken), tuple([s.layout for s in made]), arena, tuple(table), records, outputs)
+    program = Program(frozenset(planner.taken), tuple([s.layout for s in made]), arena, tuple(table), records, outputs)
+    module = CAPTURES.get(device.name)
+    return program if module is None else program._replace(launch=import_module(module).captured(program))
 
 
 def replay(program: Program, encoder: CommandEncoder, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
@@ -288,19 +304,28 @@ def replay(program: Program, encoder: CommandEncoder, arguments: Sequence[Operan
         bases.append(encoder.output(seen, False))  # noqa: PERF401  (a comprehension would be a frame more)
     if program.arena:
         bases.append(encoder.temporary(program.arena, BYTE))
-    table = []
-    for number, seen, offset in program.operands:
-        base = bases[number]
-        whole = base.layout is seen and not offset
-        table.append(base if whole else Operand(base.buffer, seen, base.offset + offset))
-    encoder.replay([
-        (launch, kernel, tuple([table[i] for i in reads]), tuple([table[i] for i in writes]), origin)
-        for launch, kernel, reads, writes, origin in program.records
-    ])  # fmt: skip
     own = len(arguments)
+    if program.launch is not None:
+        written = (*bases[own:], *[arguments[i] for i in program.taken])
+        encoder.replay([(program.launch, _COMPILED, tuple(arguments), written, None)])
+    else:
+        encoder.replay(_records(program, bases))
     outputs = []
     for number, seen, offset in program.outputs:
         base = bases[number]
         whole = number >= own and base.layout is seen and not offset
         outputs.append(base if whole else encoder.part_of(base, seen, offset))
     return tuple(outputs)
+
+
+def _records(program: Program, bases: Sequence[Operand]) -> list[Any]:
+    """The program's dispatches over bases."""
+    table = []
+    for number, seen, offset in program.operands:
+        base = bases[number]
+        whole = base.layout is seen and not offset
+        table.append(base if whole else Operand(base.buffer, seen, base.offset + offset))
+    return [
+        (launch, kernel, tuple([table[i] for i in reads]), tuple([table[i] for i in writes]), origin)
+        for launch, kernel, reads, writes, origin in program.records
+    ]

@@ -41,6 +41,7 @@ class FakeDriver:
         self._done: dict[int, int] = {}
         self._functions: dict[int, Callable[[list[int]], None]] = {}
         self._queued_pointers: list[set[int]] = []
+        self._recorded: list[Any] | None = None
         self._next = 1000
 
     def _name(self) -> int:
@@ -132,6 +133,35 @@ class FakeDriver:
     def read_counter(self, address: int) -> int:
         return ctypes.c_uint64.from_address(address).value
 
+    # Graphs: what is queued between the two calls is kept, and queued again by each launch
+
+    def begin_capture(self, stream: int) -> None:
+        self._recorded = list[Any]()
+
+    def end_capture(self, stream: int) -> Any:
+        recorded, self._recorded = self._recorded, None
+        return recorded
+
+    def instantiate(self, graph: Any) -> Any:
+        return [list(graph)]
+
+    def update_graph(self, executable: Any, graph: Any) -> bool:
+        if [f for f, _ in executable[0]] != [f for f, _ in graph]:
+            return False
+        executable[0] = list(graph)
+        return True
+
+    def launch_graph(self, executable: Any, stream: int) -> None:
+        self.calls.append("replay")
+        for function, arguments in executable[0]:
+            self._enqueue(function, arguments, stream)
+
+    def destroy_graph(self, graph: Any) -> None:
+        pass
+
+    def destroy_executable(self, executable: Any) -> None:
+        executable.clear()
+
     # Kernels
 
     def function(self, call: Callable[[list[int]], None]) -> int:
@@ -147,10 +177,16 @@ class FakeDriver:
             if function == self.refuse_launch:
                 return at, 1
             arguments = list(words[at + HEADER_WORDS : at + HEADER_WORDS + count])
-            call = self._functions[function]
-            self._queue(stream, set(arguments), lambda call=call, a=arguments, f=function: self._kernel(f, call, a))
+            if self._recorded is None:
+                self._enqueue(function, arguments, stream)
+            else:
+                self._recorded.append((function, arguments))
             at += HEADER_WORDS + count
         return -1, 0
+
+    def _enqueue(self, function: int, arguments: list[int], stream: int) -> None:
+        call = self._functions[function]
+        self._queue(stream, set(arguments), lambda: self._kernel(function, call, arguments))
 
     def launch_error(self, code: int) -> DriverError:
         return DriverError("cuLaunchKernel", code)

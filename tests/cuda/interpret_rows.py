@@ -128,7 +128,7 @@ def products() -> None:
         if bits in (2, 5, 6) and (group == 64 or rows == 7):
             continue
         if rows > 16 and dtype is dtypes.bfloat16:
-            dtype = dtypes.float16  # the interpreter's matrix product knows no bfloat16
+            dtype = dtypes.float16  # the interpreter cuts bfloat16 off instead of rounding it
         depth, columns = (128, 65) if transpose else (63, 128)
         q = random.integers(0, 1 << bits, (columns, depth) if transpose else (depth, columns))
         groups = (q.shape[0], q.shape[1] // group)

@@ -16,9 +16,11 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from outlive.backends.cpu.reference import bfloat16_to_float32, float32_to_bfloat16
+from outlive.backends.cuda.cublas import OP_N
 from outlive.backends.cuda.driver import DeviceFacts
 from outlive.backends.cuda.kernels import Library
 from outlive.backends.cuda.kernels.build import Binary, TritonKernel, triton_value
+from outlive.backends.cuda.kernels.quantized import Dequantized
 from outlive.backends.cuda.launcher import HEADER_WORDS
 from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Steps
 from outlive.graph import dtypes
@@ -57,6 +59,10 @@ class InterpretedLibrary(Library):
         if isinstance(launch, (AlignedLaunch, Steps)) and any(p % 16 for p in pointers):
             assert launch.twin is not None
             launch = launch.twin()
+        if isinstance(launch, Dequantized):
+            x, *weights, out, scratch = pointers
+            self._run(launch.dequantize.head, [*weights, scratch], launch.dequantize.static)
+            return
         if isinstance(launch, Steps):
             for head, operands, static in launch.steps:
                 self._run(head, [pointers[i] for i in operands], static)
@@ -91,7 +97,7 @@ def _argument(kind: str, word: int) -> Any:
     elif kind == "fp64":
         data = np.array([struct.unpack("<d", struct.pack("<q", word))[0]], np.float64)
     else:
-        data = np.array([word], np.int64)
+        data = np.array([word], np.int32 if kind == "i32" else np.int64)
     kind_of = tl.str_to_ty(kind, None)
     return tl.tensor(TensorHandle(data, kind_of), kind_of)
 
@@ -129,6 +135,18 @@ def widened(operand: Memory) -> np.ndarray:
     return operand.view.astype(np.float64) if operand.layout.dtype.inexact else operand.view
 
 
+def _dense(library: InterpretedLibrary, launch: Dequantized, reads: list[Memory], out: Memory) -> Memory:
+    """The launch of a product over weights made dense: those are interpreted, the product is NumPy's."""
+    shape = launch.product.shape
+    weights = Memory(layout((shape.k, shape.m) if shape.op_left == OP_N else (shape.m, shape.k), out.layout.dtype))
+    library.run(launch, [*[o.pointer for o in reads], out.pointer, weights.pointer])
+    assert weights.untouched_around()
+    dense = widened(weights)
+    result = widened(reads[0]) @ (dense if shape.op_left == OP_N else dense.T)
+    out.view[...] = stored(result, out.layout.dtype)
+    return out
+
+
 def call(library: InterpretedLibrary, kernel: Any, reads: list[Memory], shape: tuple[int, ...], dtype: Any) -> Memory:
     """Run the route of `kernel` over operands; its output, after checking that nothing else was written."""
     out = Memory(layout(shape, dtype))
@@ -137,6 +155,8 @@ def call(library: InterpretedLibrary, kernel: Any, reads: list[Memory], shape: t
     operands = [*reads, out]
     if isinstance(launch, Steps):
         operands.append(Memory(layout((launch.workspace,), dtypes.uint8)))
+    if isinstance(launch, Dequantized):
+        return _dense(library, launch, reads, out)
     library.run(launch, [o.pointer for o in operands])
     assert all(o.untouched_around() for o in operands), f"{kernel.name} wrote outside of its operands"
     return out

@@ -1,4 +1,4 @@
-"""Products of matrices through cuBLAS, called by address: on our streams, with our workspace, capturable.
+"""Products of matrices through cuBLAS, called from the launch loop: on our streams, with our workspace, capturable.
 
 Sums are float32 (float64 for float64); TF32 and reductions in half precision are off. One handle serves one stream, so that its results do not
 depend on what other streams do.
@@ -9,9 +9,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from outlive.backends.cuda.launcher import library_call
+from outlive.backends.cuda.launches import Native
 from outlive.runtime.builtin import Workspaced
 
 if TYPE_CHECKING:
+    from outlive.backends.cuda.kernels import Library
     from outlive.backends.cuda.queue import Queue
     from outlive.runtime.command_buffer import Record
 
@@ -48,24 +51,18 @@ class CublasError(RuntimeError):
 
 
 class Cublas:
-    """The library, loaded on first use."""
+    """The library, loaded on first use; a handle for each stream."""
 
     def __init__(self) -> None:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
-        library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-        number, pointer, wide = ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
-        self._library = library
-        self._gemm = library.cublasGemmStridedBatchedEx_64
-        self._gemm.argtypes = [
-            pointer, number, number, wide, wide, wide, pointer, pointer, number, wide, wide, pointer, number, wide, wide,
-            pointer, pointer, number, wide, wide, wide, number, number,
-        ]  # fmt: skip
-        self._set_workspace = library.cublasSetWorkspace_v2
-        self._set_workspace.argtypes = [pointer, pointer, ctypes.c_size_t]
+        self._library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+        self.gemm = _address(self._library.cublasGemmStridedBatchedEx_64)
+        self.set_workspace = _address(self._library.cublasSetWorkspace_v2)
         self._handles: dict[int, int] = {}
 
-    def _handle(self, stream: int) -> int:
+    def handle(self, stream: int) -> int:
+        """The handle whose work goes to `stream`; raises CublasError."""
         found = self._handles.get(stream)
         if found is None:
             handle = ctypes.c_void_p()
@@ -80,17 +77,9 @@ class Cublas:
         if code:
             raise CublasError(f"{call} failed with status {code}")
 
-    def products(self, stream: int, workspace: tuple[int, int], shape: Any, kind: Kind, addresses: list[tuple[int, int, int]]) -> None:
-        """Queue products of one shape on `stream`; `addresses` of (left, right, out) in cuBLAS's order. Raises CublasError."""
-        handle = self._handle(stream)
-        self._check("cublasSetWorkspace", self._set_workspace(handle, *workspace))
-        for left, right, out in addresses:
-            code = self._gemm(
-                handle, shape.op_left, shape.op_right, shape.m, shape.n, shape.k, kind.one, left, kind.data, shape.ld_left,
-                shape.step_left, right, kind.data, shape.ld_right, shape.step_right, kind.zero, out, kind.data, shape.ld_out,
-                shape.step_out, shape.batch, kind.compute, DEFAULT_ALGORITHM,
-            )  # fmt: skip
-            self._check("cublasGemmStridedBatchedEx", code)
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class Shape:
@@ -117,21 +106,32 @@ class Shape:
     step_right: int
 
 
-class Product(Workspaced):
-    """The launch of a product."""
+class Product(Workspaced, Native):
+    """The launch of a product: words that call cuBLAS."""
 
-    __slots__ = ("cublas", "kind", "shape")
-    blocks = False
+    __slots__ = ("kind", "library", "shape")
 
-    def __init__(self, cublas: Cublas, kind: Kind, shape: Shape, workspace: int) -> None:
-        self.cublas = cublas
+    def __init__(self, library: Library, kind: Kind, shape: Shape, workspace: int) -> None:
+        self.library = library
         self.kind = kind
         self.shape = shape
         self.workspace = workspace
 
-    def submit(self, queue: Queue, record: Record) -> None:
-        """Queue the product; raises CublasError."""
+    def words(self, queue: Queue, record: Record) -> list[int]:
         a, b = record[2]
         out, scratch = record[3]
-        addresses = [(b.pointer + x, a.pointer + y, out.pointer + z) for x, y, z in self.shape.loops]
-        self.cublas.products(queue.handle, (scratch.pointer, self.workspace), self.shape, self.kind, addresses)
+        cublas = self.library.cublas
+        handle = cublas.handle(queue.handle)
+        words = library_call(cublas.set_workspace, [handle, scratch.pointer, self.workspace])
+        for x, y, z in self.shape.loops:
+            words += library_call(cublas.gemm, self.arguments(handle, b.pointer + x, a.pointer + y, out.pointer + z))
+        return words
+
+    def arguments(self, handle: int, left: int, right: int, out: int) -> list[int]:
+        """The arguments of cublasGemmStridedBatchedEx_64."""
+        shape, kind = self.shape, self.kind
+        return [
+            handle, shape.op_left, shape.op_right, shape.m, shape.n, shape.k, ctypes.addressof(kind.one),
+            left, kind.data, shape.ld_left, shape.step_left, right, kind.data, shape.ld_right, shape.step_right,
+            ctypes.addressof(kind.zero), out, kind.data, shape.ld_out, shape.step_out, shape.batch, kind.compute, DEFAULT_ALGORITHM,
+        ]  # fmt: skip

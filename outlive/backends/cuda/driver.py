@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cuda
 
-from outlive.backends.cuda.launcher import launch_all
+from outlive.backends.cuda.launcher import LIBRARY_FAILED, launch_all
 
 STICKY = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 """Codes after which a context stays broken: uncorrectable memory errors, faults of kernels, and the unknown."""
@@ -228,7 +228,10 @@ class Driver:
         """Launch a word list (see launcher.py); (-1, 0) or (offset of the failed record, code)."""
         return launch_all(words, stream, self._launch_entry)
 
-    def launch_error(self, code: int) -> DriverError:
+    def launch_error(self, code: int) -> RuntimeError:
+        """The exception for a code that `launch` returned."""
+        if code & LIBRARY_FAILED:
+            return RuntimeError(f"the library refused the call with status {code & ~LIBRARY_FAILED}")
         return DriverError("cuLaunchKernel", code)
 
     # Graphs

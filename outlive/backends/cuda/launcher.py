@@ -2,6 +2,7 @@
 
 A launch is a record of 64-bit words:
 `[function, grid x, grid y, grid z, threads, shared memory bytes, number of arguments, argument 0, ...]`.
+A record whose grid x is 0 calls a function of a library instead, with 24 words as arguments: `[address, 0, 0, 0, 0, 0, 24, argument 0, ...]`.
 Each argument is a word whose first bytes are the kernel's parameter: pointers and 64-bit integers fill it, 32-bit ones and floats lie in its
 low half. `cuLaunchKernel` copies parameters during the call, so the list may go afterwards.
 """
@@ -18,7 +19,11 @@ HEADER_WORDS = 7
 LIMIT_ARGUMENTS = 128
 SYMBOL = "outlive_cuda_launch_all"
 
-_IR = """
+CALL_ARGUMENTS = 24
+LIBRARY_FAILED = 0x8000
+"""Set in the code of a record whose library function returned a status other than 0."""
+
+_LOOP = """
 define i64 @outlive_cuda_launch_all(ptr %words, i64 %count, ptr %stream, ptr %launch) {
 entry:
   %parameters = alloca [128 x ptr], align 16
@@ -48,9 +53,18 @@ record:
   %arguments.p = getelementptr i64, ptr %base, i64 6
   %arguments = load i64, ptr %arguments.p, align 8
   %fits = icmp ule i64 %arguments, 128
-  br i1 %fits, label %bind, label %refuse
+  br i1 %fits, label %which, label %refuse
+which:
+  %calls = icmp eq i64 %x.w, 0
+  br i1 %calls, label %library, label %bind
+library:
+LOAD_CALL
+  %status = call i32 %function(CALL_ARGUMENTS)
+  %library.failed = icmp ne i32 %status, 0
+  %marked = or i32 %status, 32768
+  br i1 %library.failed, label %report, label %launched
 bind:
-  %i = phi i64 [0, %record], [%i.next, %bound]
+  %i = phi i64 [0, %which], [%i.next, %bound]
   %bound.all = icmp eq i64 %i, %arguments
   br i1 %bound.all, label %call, label %bound
 bound:
@@ -72,7 +86,7 @@ launched:
 refuse:
   br label %report
 report:
-  %code.out = phi i32 [%code, %call], [1, %refuse]
+  %code.out = phi i32 [%code, %call], [1, %refuse], [%marked, %library]
   %wide = zext i32 %code.out to i64
   %shifted = shl i64 %at, 16
   %both = or i64 %shifted, %wide
@@ -83,9 +97,25 @@ done:
 """
 
 
+def _ir() -> str:
+    loads = "\n".join(
+        f"  %a{i}.p = getelementptr i64, ptr %base, i64 {HEADER_WORDS + i}\n  %a{i} = load i64, ptr %a{i}.p, align 8"
+        for i in range(CALL_ARGUMENTS)
+    )
+    arguments = ", ".join(f"i64 %a{i}" for i in range(CALL_ARGUMENTS))
+    return _LOOP.replace("LOAD_CALL", loads).replace("CALL_ARGUMENTS", arguments)
+
+
+def library_call(address: int, arguments: list[int]) -> list[int]:
+    """The record that calls a library's function. Its arguments are integers and pointers: each fills a word of its own, in registers as on
+    the stack, on x86-64 and aarch64.
+    """
+    return [address, 0, 0, 0, 0, 0, CALL_ARGUMENTS, *arguments, *[0] * (CALL_ARGUMENTS - len(arguments))]
+
+
 @functools.cache
 def _compiled() -> Any:
-    (address,) = objects.function_addresses((SYMBOL,), _IR, lambda: _IR)
+    (address,) = objects.function_addresses((SYMBOL,), _ir(), _ir)
     pointer = ctypes.c_void_p
     return ctypes.CFUNCTYPE(ctypes.c_int64, pointer, ctypes.c_int64, pointer, pointer)(address)
 

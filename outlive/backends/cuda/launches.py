@@ -1,5 +1,6 @@
 """Launches: what a record of a GPU stream does when its command buffer is launched.
 
+Native ones are words for the launch loop (launcher.py), so that neighbours go to the driver in one call, can be captured, and replayed.
 `workspace`: bytes of scratch that the encoder reserves as one temporary; the record's last write is then that operand. `blocks`: submitting
 it keeps the host waiting, so that a commit leaves it to whoever waits for the stream.
 """
@@ -22,12 +23,35 @@ LARGE_TRANSFER_BYTES = 1 << 18
 """Copies from pageable memory above this size block (the driver stages them), so they are not made at commit."""
 
 
-class NativeLaunch:
-    """One compiled kernel with its grid. `head` and `static` are the words around the pointers (launcher.py)."""
+class Place:
+    """An address; stands in for an operand when words are made."""
+
+    __slots__ = ("pointer",)
+
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
+
+
+class Native:
+    """Base of launches that are words for the launch loop."""
+
+    __slots__ = ()
+    blocks = False
+
+    def words(self, queue: Queue, record: Record) -> list[int]:
+        """The words over the pointers of a record's operands. Raises CompileError, CublasError."""
+        raise NotImplementedError
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Launch this record alone; raises DriverError, CompileError, CublasError."""
+        queue.launch_directly(words_array("q", self.words(queue, record)))
+
+
+class NativeLaunch(Native):
+    """One compiled kernel with its grid. `head` and `static` are the words around the pointers."""
 
     __slots__ = ("head", "static")
     workspace = 0
-    blocks = False
 
     def __init__(
         self, function: int, grid: tuple[int, int, int], threads: int, shared: int, pointers: int, static: tuple[int, ...]
@@ -35,10 +59,8 @@ class NativeLaunch:
         self.head = (function, *grid, threads, shared, pointers + len(static))
         self.static = static
 
-    def submit(self, queue: Queue, record: Record) -> None:
-        """Launch this kernel alone; raises DriverError."""
-        _, _, reads, writes, _ = record
-        launch_words(queue, [*self.head, *[o.pointer for o in reads], *[o.pointer for o in writes], *self.static])
+    def words(self, queue: Queue, record: Record) -> list[int]:
+        return [*self.head, *[o.pointer for o in record[2]], *[o.pointer for o in record[3]], *self.static]
 
 
 class AlignedLaunch(NativeLaunch):
@@ -52,14 +74,12 @@ class AlignedLaunch(NativeLaunch):
         self.twin = twin
         self._other: NativeLaunch | None = None
 
-    def submit(self, queue: Queue, record: Record) -> None:
-        """Launch this kernel alone, or its twin; raises DriverError, CompileError."""
+    def words(self, queue: Queue, record: Record) -> list[int]:
         if aligned(record):
-            super().submit(queue, record)
-            return
+            return super().words(queue, record)
         if self._other is None:
             self._other = self.twin()
-        self._other.submit(queue, record)
+        return self._other.words(queue, record)
 
 
 def aligned(record: Record) -> bool:
@@ -76,11 +96,10 @@ def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple
     return (function, *grid, binary.threads, binary.shared, len(operands) + len(static)), operands, static
 
 
-class Steps(Workspaced):
+class Steps(Workspaced, Native):
     """Several kernels one after another, with scratch memory between them. `twin`: the same for operands that are not aligned."""
 
     __slots__ = ("_other", "steps", "twin")
-    blocks = False
 
     def __init__(self, workspace: int, steps: list[Step]) -> None:
         self.workspace = workspace
@@ -88,17 +107,12 @@ class Steps(Workspaced):
         self.twin: Callable[[], Steps] | None = None
         self._other: Steps | None = None
 
-    def submit(self, queue: Queue, record: Record) -> None:
-        """Launch the steps; raises DriverError, CompileError."""
-        chosen = self
+    def words(self, queue: Queue, record: Record) -> list[int]:
         if self.twin is not None and not aligned(record):
             if self._other is None:
                 self._other = self.twin()
-            chosen = self._other
-        launch_words(queue, chosen.words([o.pointer for o in (*record[2], *record[3])]))
-
-    def words(self, pointers: list[int]) -> list[int]:
-        """The word list over the pointers of reads, writes and workspace."""
+            return self._other.words(queue, record)
+        pointers = [o.pointer for o in (*record[2], *record[3])]
         words: list[int] = []
         for head, operands, static in self.steps:
             words += [*head, *[pointers[i] for i in operands], *static]
@@ -117,13 +131,6 @@ class NoLaunch:
 
 
 NOTHING = NoLaunch()
-
-
-def launch_words(queue: Queue, words: list[int]) -> None:
-    """Launch the records of `words` on a queue; raises DriverError."""
-    at, code = queue.driver.launch(words_array("q", words), queue.handle)
-    if at >= 0:
-        raise queue.driver.launch_error(code)
 
 
 class Transfer:

@@ -12,10 +12,13 @@ event, which also tells whether the device still works.
 from __future__ import annotations
 
 from array import array as words_array
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, aligned
+from outlive.backends.cuda.driver import DriverError
+from outlive.backends.cuda.graphs import Graphs
+from outlive.backends.cuda.launches import Native, NativeLaunch
 from outlive.runtime.command_buffer import CommandBuffer
 from outlive.runtime.errors import Failure, shapes_of
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from outlive.backends.cuda.device import CudaDevice
     from outlive.runtime.command_buffer import Record
     from outlive.runtime.stream import Stream
+
+MINIMUM_GRAPH = 10
+"""Kernels in a row from which capturing them, and updating a kept graph, costs less than launching each."""
 
 
 class Queue:
@@ -39,13 +45,14 @@ class Queue:
         self._inflight: deque[tuple[CommandBuffer, int, bool]] = deque()
         self._events: list[int] = []
         self._program: Program | None = None
+        self.graphs = Graphs(device, self.handle)
         self._lock = device.runtime.platform.lock(f"completion of {stream}")
 
     # Launching
 
     def add(self, command_buffer: CommandBuffer) -> None:
         """Take a committed command buffer over, and launch what may be launched without blocking."""
-        command_buffer.program = lower(command_buffer.records)
+        command_buffer.program = lower(self, command_buffer.records)
         self.waiting.append(command_buffer)
         self.poll()
         self.advance_if_free()
@@ -132,22 +139,39 @@ class Queue:
         assert self._program is not None
         self._program.kept.append(values)
 
+    def launch_directly(self, words: Any) -> None:
+        """Launch a word list now; raises DriverError, CublasError."""
+        at, code = self.driver.launch(words, self.handle)
+        if at >= 0:
+            raise self.driver.launch_error(code)
+
     def _launch_records(self, command_buffer: CommandBuffer) -> bool:
         """Launch a program; whether any record failed."""
         records = command_buffer.records
         if self.device.failures:
             return self._launch_singly(records, 0)
-        for first, words in command_buffer.program.segments:
+        for first, words, starts in command_buffer.program.segments:
             if words is None:
                 if not self._launch_record(records[first]):
                     return self._launch_singly(records, first + 1) or True
                 continue
+            if len(starts) >= MINIMUM_GRAPH and self._launch_as_graph(words, len(starts)):
+                continue
             at, code = self.driver.launch(words, self.handle)
             if at >= 0:
-                failing = first + record_at(words, at, records, first)
+                failing = first + bisect_right(starts, at) - 1
                 self._fail(records[failing], self.driver.launch_error(code))
                 return self._launch_singly(records, failing + 1) or True
         return False
+
+    def _launch_as_graph(self, words: Any, nodes: int) -> bool:
+        """Whether a word list went to the device as a graph. A failure is sticky, or comes again from the direct launch."""
+        try:
+            return self.graphs.run((len(words), nodes), words, nodes)
+        except DriverError as error:
+            if error.sticky:
+                self.device.lose(str(error))
+            return False
 
     def _launch_singly(self, records: list[Record], start: int) -> bool:
         """Launch records one by one from `start`, passing failures on to what reads them; whether any failed."""
@@ -230,46 +254,55 @@ class Queue:
 
 
 class Program:
-    """A command buffer bound to addresses: segments (first record, word list), or (record, None) for what the host submits."""
+    """A command buffer bound to addresses. `segments`: (first record, word list, where each record starts in it), or
+    (record, None, ()) for what the host submits.
+    """
 
     __slots__ = ("blocks", "kept", "segments")
 
-    def __init__(self, segments: list[tuple[int, Any]], blocks: bool) -> None:
-        self.segments = segments
-        self.blocks = blocks
+    def __init__(self) -> None:
+        self.segments: list[tuple[int, Any, Any]] = []
+        self.blocks = False
         self.kept: list[Any] = []
 
 
-def lower(records: list[Record]) -> Program:
-    """Bind the pointers of a command buffer's records; neighbouring kernels become one word list."""
-    segments: list[tuple[int, Any]] = []
+def lower(queue: Queue, records: list[Record]) -> Program:
+    """Bind the pointers of a command buffer's records; neighbouring native launches become one word list."""
+    program = Program()
     flat: list[int] = []
-    first = 0
-    blocks = False
+    starts: list[int] = []
     extend = flat.extend
-    for index, (launch, _, reads, writes, _) in enumerate(records):
-        if type(launch) is NativeLaunch or (type(launch) is AlignedLaunch and aligned(records[index])):
-            if not flat:
-                first = index
+
+    def cut(end: int) -> None:
+        if starts:
+            program.segments.append((end - len(starts), words_array("q", flat), tuple(starts)))
+            flat.clear()
+            starts.clear()
+
+    for index, record in enumerate(records):
+        launch, _, reads, writes, _ = record
+        if type(launch) is NativeLaunch:
+            starts.append(len(flat))
             extend(launch.head)
             extend([o.pointer for o in reads])
             extend([o.pointer for o in writes])
             extend(launch.static)
             continue
-        if flat:
-            segments.append((first, words_array("q", flat)))
-            flat.clear()
-        segments.append((index, None))
-        blocks = blocks or launch.blocks
-    if flat:
-        segments.append((first, words_array("q", flat)))
-    return Program(segments, blocks)
+        words = _words(queue, record) if isinstance(launch, Native) else None
+        if words is None:
+            cut(index)
+            program.segments.append((index, None, ()))
+            program.blocks = program.blocks or launch.blocks
+        else:
+            starts.append(len(flat))
+            extend(words)
+    cut(len(records))
+    return program
 
 
-def record_at(words: Any, offset: int, records: list[Record], first: int) -> int:
-    """Which record of a word list starts at `offset`, counted from the list's first."""
-    at = index = 0
-    while at < offset:
-        at += len(records[first + index][0].head) + words[at + 6]
-        index += 1
-    return index
+def _words(queue: Queue, record: Record) -> list[int] | None:
+    """A native record's words; None where making them fails: submitting it by itself then says why."""
+    try:
+        return record[0].words(queue, record)
+    except RuntimeError:
+        return None

@@ -82,6 +82,18 @@ def select_reference(device: CudaDevice, kernel: Any, reads: tuple[Operand, ...]
     return ReferenceLaunch(declared * LIBRARY_FACTOR.get(kernel.name, 1) + MINIMUM_WORKSPACE, route, device.host_routes)
 
 
+class _External:
+    """A stream of ours, in the protocol by which libraries take others' streams."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
 def run_on_device(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
     """Queue a reference kernel with CuPy. The last of `writes` is its workspace."""
     library = cupy()
@@ -90,7 +102,7 @@ def run_on_device(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes:
     try:
         with (
             library.cuda.Device(queue.device.index),
-            library.cuda.ExternalStream(queue.handle, queue.device.index),
+            library.cuda.Stream.from_external(_External(queue.handle)),
             library.cuda.using_allocator(workspace.cupy_malloc),
         ):
             run_reference(kernel, reads, tuple(outputs), library)

@@ -31,8 +31,8 @@ class Library:
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
-        self._routes = {**dense.ROUTES, **fused.ROUTES}
-        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **quantized.ROUTES}
+        self._routes = {**dense.ROUTES, **fused.ROUTES, **quantized.ROUTES}
+        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 
     def find(self, kernel: Any, reads: Any, writes: Any) -> Any:

@@ -152,32 +152,67 @@ def lanes(reads: list[Type], scalars: list[bool], writes: list[Type]) -> int:
     return min(8, VECTOR_BYTES // min(sizes))
 
 
-def strided_kernel(symbol: str, reads: list[Type], writes: list[Type], ndim: int, wide: bool, body: str) -> str:
+def strided_kernel(symbol: str, reads: list[Type], writes: list[Type], modes: str, ndim: int, wide: bool, width: int, body: str) -> str:
     """A kernel over operands of any strides. Its words: pointers, count, `ndim` lengths, then `ndim` strides for each operand.
 
-    `wide`: indices need 64 bits. Strides are 64-bit and may be zero or negative.
+    A thread takes `width` neighbours along the last axis, whose length is a multiple of it: `modes` says for each operand how they lie,
+    "c" one after another, "s" one for all, "g" by the stride. `wide`: indices need 64 bits. Strides may be zero or negative.
     """
     index = "u64" if wide else "u32"
-    operands = len(reads) + len(writes)
+    operands = [*reads, *writes]
     lengths = "".join(f", i64 d{a}" for a in range(ndim))
-    strides = "".join(f", i64 s{o}_{a}" for o in range(operands) for a in range(ndim))
+    strides = "".join(f", i64 s{o}_{a}" for o in range(len(operands)) for a in range(ndim))
     walk = ""
     for a in range(ndim - 1, -1, -1):
         if a:
             walk += f"  {{ const {index} q = rest / ({index})d{a}; const i64 c = (i64)(rest - q * ({index})d{a}); rest = q;\n"
         else:
             walk += "  { const i64 c = (i64)rest;\n"
-        walk += "    " + " ".join(f"o{o} += c * s{o}_{a};" for o in range(operands)) + " }\n"
-    offsets = " ".join(f"i64 o{o} = 0;" for o in range(operands))
-    values = "".join(f"  const {t.compute} x{i} = load(p{i}[o{i}]);\n" for i, t in enumerate(reads))
-    store = "".join(f"  out{i}[o{len(reads) + i}] = store<{t.memory}, {t.compute}>(r{i});\n" for i, t in enumerate(writes))
+        walk += "    " + " ".join(f"o{o} += c * s{o}_{a};" for o in range(len(operands))) + " }\n"
+    offsets = " ".join(f"i64 o{o} = 0;" for o in range(len(operands)))
+    fetch, value, store = "", "", ""
+    for o, kind in enumerate(reads):
+        if modes[o] == "s":
+            fetch += f"  const {kind.memory} v{o} = p{o}[o{o}];\n"
+            value += f"    const {kind.compute} x{o} = load(v{o});\n"
+        elif modes[o] == "c":
+            fetch += f"  const vec<{kind.memory}> v{o} = fetch(p{o} + o{o});\n"
+            value += f"    const {kind.compute} x{o} = load(v{o}.e[k]);\n"
+        else:
+            value += f"    const {kind.compute} x{o} = load(p{o}[o{o} + k * s{o}_{ndim - 1}]);\n"
+    keep = ""
+    for i, kind in enumerate(writes):
+        o = len(reads) + i
+        stored = f"store<{kind.memory}, {kind.compute}>(r{i})"
+        if modes[o] == "c":
+            fetch += f"  vec<{kind.memory}> w{i};\n"
+            keep += f"    w{i}.e[k] = {stored};\n"
+            store += f"  put(out{i} + o{o}, w{i});\n"
+        else:
+            keep += f"    out{i}[o{o} + k * s{o}_{ndim - 1}] = {stored};\n"
     return f"""{PRELUDE}
+template <class T> struct __align__(sizeof(T) * {width} < 16 ? sizeof(T) * {width} : 16) vec {{ T e[{width}]; }};
+template <class T> __device__ vec<T> fetch(const T* p) {{
+  if (((u64)p & (alignof(vec<T>) - 1)) == 0) return *(const vec<T>*)p;
+  vec<T> v;
+  #pragma unroll
+  for (int k = 0; k < {width}; ++k) v.e[k] = p[k];
+  return v;
+}}
+template <class T> __device__ void put(T* p, const vec<T>& v) {{
+  if (((u64)p & (alignof(vec<T>) - 1)) == 0) {{ *(vec<T>*)p = v; return; }}
+  #pragma unroll
+  for (int k = 0; k < {width}; ++k) p[k] = v.e[k];
+}}
 extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters(reads, writes)}, i64 n{lengths}{strides}) {{
-  const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+  const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * {width};
   if (i >= n) return;
   {index} rest = ({index})i;
   {offsets}
-{walk}{values}{body}{store}}}
+{walk}{fetch}  #pragma unroll
+  for (int k = 0; k < {width}; ++k) {{
+{value}{body}{keep}  }}
+{store}}}
 """
 
 

@@ -17,16 +17,20 @@ LIMIT_CALLS = 64
 def select_matmul(library: Library, kernel: Any, reads: Any, writes: Any) -> Product | None:
     """a (..., m, k) times b (..., k, n), batch axes of one shape; every matrix needs one axis of stride 1."""
     a, b, out = reads[0].layout, reads[1].layout, writes[0].layout
-    kind = KINDS.get(out.dtype.name)
-    if kind is None or not a.dtype is b.dtype is out.dtype or min(a.ndim, b.ndim) < 2 or not out.contiguous or not a.size or not b.size:
+    if out.dtype.name not in KINDS or not a.dtype is b.dtype is out.dtype or min(a.ndim, b.ndim) < 2 or not out.contiguous or not a.size or not b.size:
         return None
     if a.shape[:-2] != out.shape[:-2] or b.shape[:-2] != out.shape[:-2]:
         return None
     shape = product_shape(a, b, out)
     if shape is None:
         return None
+    return product(library, shape, out.dtype.name)
+
+
+def product(library: Library, shape: Shape, dtype: str) -> Product:
+    """The launch of a product."""
     workspace = WORKSPACE_BYTES if library.facts.capability >= (9, 0) else SMALL_WORKSPACE_BYTES
-    return Product(library.cublas, kind, shape, workspace)
+    return Product(library, KINDS[dtype], shape, workspace)
 
 
 def product_shape(a: Any, b: Any, out: Any) -> Shape | None:

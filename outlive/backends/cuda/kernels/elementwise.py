@@ -152,15 +152,27 @@ def generated(library: Library, name: str, body: str, reads: Any, writes: Any, t
         grid, words = -(-target.size // (THREADS * lanes(sources, scalars, targets))), (target.size,)
     elif len(dims) * (len(types) + 1) <= LIMIT_STRIDE_WORDS:
         wide = target.size >= 1 << 32
-        symbol = _symbol(name, types, f"n{len(dims)}{'w' if wide else ''}", body)
-        text = strided_kernel(symbol, sources, targets, len(dims), wide, body)
-        grid = -(-target.size // THREADS)
+        modes, width = inner_pattern([s[-1] for s in steps], dims[-1], types, inputs)
+        symbol = _symbol(name, types, f"n{len(dims)}{'w' if wide else ''}_{modes}{width}", body)
+        text = strided_kernel(symbol, sources, targets, modes, len(dims), wide, width, body)
+        grid = -(-target.size // (THREADS * width))
         words = (target.size, *dims, *[x for s in steps for x in s])
     else:
         return None
     if grid > LIMIT_BLOCKS:
         return None
     return NativeLaunch(library.function(CudaC(symbol, text)), (grid, 1, 1), THREADS, 0, len(types), words)
+
+
+def inner_pattern(strides: list[int], length: int, types: list[Type], inputs: int) -> tuple[str, int]:
+    """How operands lie along the last axis (see `strided_kernel`), and how many neighbours a thread takes."""
+    modes = "".join("c" if s == 1 else "s" if s == 0 and o < inputs else "g" for o, s in enumerate(strides))
+    if "c" not in modes[inputs:]:
+        return modes, 1  # the writes are scattered anyway
+    width = min(8, 16 // min(t.size for t, mode in zip(types, modes, strict=True) if mode == "c"))
+    while length % width:
+        width //= 2
+    return modes, width
 
 
 def _symbol(name: str, types: list[Type], form: str, body: str) -> str:

@@ -23,6 +23,8 @@ SCRATCH_POINTERS = (0, 0)
 """Every Triton kernel ends with two pointers to scratch memory, which ours do not use."""
 LIMIT_GRID_X, LIMIT_GRID_Y = (1 << 31) - 1, 65535
 ONE_PASS_ELEMENTS = 16384
+LIMIT_ROW = 1 << 31
+"""Rows are counted in 32 bits, offsets between rows in 64."""
 
 
 def float_word(value: float) -> int:
@@ -64,12 +66,12 @@ def _warps(block: int) -> int:
 def select_softmax(library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool) -> NativeLaunch | None:
     """Softmax over the last axis of a dense operand."""
     x, out = reads[0].layout, writes[0].layout
-    if len(reads) != 1 or not x.ndim or tuple(a % x.ndim for a in kernel.axes) != (x.ndim - 1,) or not _dense_floats(x, out):
+    if len(reads) != 1 or not x.ndim or x.shape[-1] >= LIMIT_ROW or tuple(a % x.ndim for a in kernel.axes) != (x.ndim - 1,) or not _dense_floats(x, out):
         return None
     count = x.shape[-1]
     one = count <= ONE_PASS_ELEMENTS
     block = block_of(count, ONE_PASS_ELEMENTS if one else 4096)
-    arguments = {"p_x": POINTERS[x.dtype.name], "p_out": POINTERS[out.dtype.name], "count": "i64", "BLOCK": "constexpr", "ONE": "constexpr"}
+    arguments = {"p_x": POINTERS[x.dtype.name], "p_out": POINTERS[out.dtype.name], "count": "i32", "BLOCK": "constexpr", "ONE": "constexpr"}
     source = compiled(
         "rows", "softmax", arguments, {"BLOCK": block, "ONE": one}, divisible(aligned, ["p_x", "p_out"], count=count), _warps(block)
     )
@@ -97,11 +99,12 @@ def _select_norm(
 ) -> NativeLaunch | None:
     x, out = reads[0].layout, writes[0].layout
     given = [o.layout for o in reads[1:]]
-    if len(writes) != 1 or not x.ndim or not _dense_floats(x, out, *given) or any(g.shape != (x.shape[-1],) for g in given):
+    if len(writes) != 1 or not x.ndim or x.shape[-1] >= LIMIT_ROW or not _dense_floats(x, out, *given) or any(g.shape != (x.shape[-1],) for g in given):
         return None
     count = x.shape[-1]
-    block = block_of(count, 4096)
-    constants: dict[str, Any] = {"BLOCK": block}
+    one = count <= ONE_PASS_ELEMENTS
+    block = block_of(count, ONE_PASS_ELEMENTS if one else 4096)
+    constants: dict[str, Any] = {"BLOCK": block, "ONE": one}
     arguments = {"p_x": POINTERS[x.dtype.name]}
     for i, parameter in enumerate(parameters):
         present = i < len(given)
@@ -110,7 +113,7 @@ def _select_norm(
             constants[parameter] = None
         constants[flags[i]] = present
     pointers = [*arguments, "p_out"]
-    arguments |= {"p_out": POINTERS[out.dtype.name], "count": "i64", "eps": "fp32", "BLOCK": "constexpr"}
+    arguments |= {"p_out": POINTERS[out.dtype.name], "count": "i32", "eps": "fp32", "BLOCK": "constexpr", "ONE": "constexpr"}
     arguments |= dict.fromkeys(flags, "constexpr")
     known = divisible(aligned, [p for p in pointers if constants.get(p, 0) is not None], count=count)
     source = compiled("rows", name, arguments, constants, known, _warps(block))
@@ -125,6 +128,7 @@ class _Reduction(NamedTuple):
 
 
 _ACCUMULATORS = {"f": "float32", "d": "float64", "i": "int64", "u": "uint64"}
+_MIDDLE = {"float32": "*fp32", "float64": "*fp64", "int64": "*i64", "uint64": "*u64"}
 _LIMITS = {
     "float32": (-math.inf, math.inf), "float64": (-math.inf, math.inf), "int64": (-(1 << 63), (1 << 63) - 1), "uint64": (0, (1 << 64) - 1),
 }  # fmt: skip
@@ -156,8 +160,8 @@ def select_reduction(library: Library, kernel: Any, reads: Any, writes: Any, ali
 
 
 def _row_source(how: _Reduction, x: str, out: str, count: int, part: int, mean: bool, aligned: bool, block: int) -> TritonKernel:
-    kinds = {"float32": "fp32", "float64": "fp64", "int64": "fp32", "uint64": "fp32"}
-    arguments = {"p_x": x, "p_out": out, "count": "i64", "part": "i64", "divisor": kinds[how.accumulator]}
+    divisor = "fp64" if how.accumulator == "float64" else "fp32"
+    arguments = {"p_x": x, "p_out": out, "count": "i64", "part": "i64", "divisor": divisor}
     constants = {"OP": how.op, "ACCUMULATOR": Kind(how.accumulator), "IDENTITY": how.identity, "BLOCK": block, "MEAN": mean}
     arguments |= dict.fromkeys(constants, "constexpr")
     return compiled("rows", "reduce_rows", arguments, constants, divisible(aligned, ["p_x"], count=count, part=part), _warps(block))
@@ -182,7 +186,7 @@ def _reduce_rows(library: Library, how: _Reduction, x: Any, out: Any, outer: int
     parts = -(-count // part)
     if outer > LIMIT_GRID_X or parts > LIMIT_GRID_Y:
         return None
-    middle = "*" + {"float32": "fp32", "float64": "fp64", "int64": "i64", "uint64": "u64"}[how.accumulator]
+    middle = _MIDDLE[how.accumulator]
     first = library.load(_row_source(how, types[0], middle, count, part, False, aligned, block))
     second = library.load(_row_source(how, middle, types[1], parts, parts, how.mean, False, block_of(parts, 4096)))
     size = 8 if how.accumulator[-2:] == "64" else 4
@@ -197,25 +201,43 @@ def _reduce_rows(library: Library, how: _Reduction, x: Any, out: Any, outer: int
 
 def pieces(outer: int, count: int, multiprocessors: int) -> int:
     """Into how many pieces a row of `count` is cut. It depends on shape and chip alone, so a sum keeps its order."""
-    if count < 1 << 15 or outer >= 2 * multiprocessors:
+    if count < 1 << 15 or (outer >= 2 * multiprocessors and count < LIMIT_ROW):
         return 1
     return min(-(-4 * multiprocessors // outer), count // 4096)
 
 
 def _reduce_columns(library: Library, how: _Reduction, x: Any, out: Any, outer: int, count: int, inner: int, aligned: bool) -> Any:
-    columns = block_of(inner, 64)
-    rows = block_of(count, 4096 // columns)
-    kinds = {"float32": "fp32", "float64": "fp64", "int64": "fp32", "uint64": "fp32"}
-    arguments = {
-        "p_x": POINTERS[x.dtype.name], "p_out": POINTERS[out.dtype.name], "count": "i64", "inner": "i64", "divisor": kinds[how.accumulator],
-    }  # fmt: skip
+    columns = block_of(inner, 128)
+    blocks = -(-inner // columns)
+    wanted = -(-4 * library.facts.multiprocessors // (outer * blocks))
+    part = count if count < 512 or wanted < 2 else max(128, -(-count // wanted))
+    parts = -(-count // part)
+    types = POINTERS[x.dtype.name], POINTERS[out.dtype.name]
+    if outer > LIMIT_GRID_Y or parts > LIMIT_GRID_Y:
+        return None
+    if parts == 1:
+        source = _column_source(how, *types, count, inner, how.mean, aligned, columns)
+        return launch(library, source, (blocks, outer, 1), 2, (count, count, inner, _divisor(how, count)))
+    first = library.load(_column_source(how, types[0], _MIDDLE[how.accumulator], part, inner, False, aligned, columns))
+    second = library.load(_column_source(how, _MIDDLE[how.accumulator], types[1], parts, inner, how.mean, False, columns))
+    return Steps(
+        outer * parts * inner * (8 if how.accumulator[-2:] == "64" else 4),
+        [
+            step(*first, (blocks, outer, parts), (0, 2), (count, part, inner, 0, *SCRATCH_POINTERS)),
+            step(*second, (blocks, outer, 1), (2, 1), (parts, parts, inner, _divisor(how, count), *SCRATCH_POINTERS)),
+        ],
+    )
+
+
+def _column_source(how: _Reduction, x: str, out: str, part: int, inner: int, mean: bool, aligned: bool, columns: int) -> TritonKernel:
+    divisor = "fp64" if how.accumulator == "float64" else "fp32"
+    arguments = {"p_x": x, "p_out": out, "count": "i64", "part": "i64", "inner": "i64", "divisor": divisor}
     constants = {
-        "OP": how.op, "ACCUMULATOR": Kind(how.accumulator), "IDENTITY": how.identity, "ROWS": rows, "COLUMNS": columns, "MEAN": how.mean,
+        "OP": how.op, "ACCUMULATOR": Kind(how.accumulator), "IDENTITY": how.identity, "ROWS": block_of(part, 2048 // columns),
+        "COLUMNS": columns, "MEAN": mean,
     }  # fmt: skip
     arguments |= dict.fromkeys(constants, "constexpr")
-    known = divisible(aligned, ["p_x", "p_out"], inner=inner)
-    source = compiled("rows", "reduce_columns", arguments, constants, known, 4)
-    return launch(library, source, (-(-inner // columns), outer, 1), 2, (count, inner, _divisor(how, count)))
+    return compiled("rows", "reduce_columns", arguments, constants, divisible(aligned, ["p_x", "p_out"], inner=inner), 4)
 
 
 ROUTES = {

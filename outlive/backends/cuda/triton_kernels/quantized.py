@@ -24,14 +24,66 @@ def unpacked(p_words, row, element, row_words, mask, BITS: tl.constexpr):
 
 
 @triton.jit
+def scaled(b_q, p_scales, p_biases, row, group, row_groups, mask):
+    """scale * q + bias in float32; zero outside."""
+    b_scale = tl.load(p_scales + row * row_groups + group, mask, other=0.0).to(tl.float32)
+    b_bias = tl.load(p_biases + row * row_groups + group, mask, other=0.0).to(tl.float32)
+    return tl.where(mask, b_q * b_scale + b_bias, 0.0)
+
+
+@triton.jit
+def block_along_depth(
+    p_w, p_scales, p_biases, n, start, columns, row_words, row_groups,
+    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Weights (BLOCK_N, BLOCK_K) of matrix rows `n` from depth `start`: each word is read once and shifted into its elements.
+
+    For widths that divide 32, a `BLOCK_K` that is a multiple of `GROUP`, and a depth that is a multiple of the group.
+    """
+    EACH: tl.constexpr = 32 // BITS
+    WORDS: tl.constexpr = BLOCK_K // EACH
+    GROUPS: tl.constexpr = BLOCK_K // GROUP
+    i_word = start // EACH + tl.arange(0, WORDS)
+    inside = (n < columns)[:, None]
+    b_word = tl.load(p_w + n[:, None] * row_words + i_word[None, :], inside & (i_word < row_words)[None, :], other=0)
+    shifts = (tl.arange(0, EACH) * BITS).to(tl.uint32)
+    b_q = ((b_word[:, :, None] >> shifts[None, None, :]) & ((1 << BITS) - 1)).to(tl.float32)
+    i_group = start // GROUP + tl.arange(0, GROUPS)
+    mask = inside & (i_group < row_groups)[None, :]
+    b_scale = tl.load(p_scales + n[:, None] * row_groups + i_group[None, :], mask, other=0.0).to(tl.float32)
+    b_bias = tl.load(p_biases + n[:, None] * row_groups + i_group[None, :], mask, other=0.0).to(tl.float32)
+    b_w = tl.reshape(b_q, (BLOCK_N, GROUPS, GROUP)) * b_scale[:, :, None] + b_bias[:, :, None]
+    return tl.reshape(b_w, (BLOCK_N, BLOCK_K))
+
+
+@triton.jit
+def product_vector(
+    p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
+    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """out[m, n] = sum_k x[m, k] * w[n, k] for few rows m: program (block of n, block of m). Weights are not rounded.
+
+    Every block has the same shape, so the order of a sum depends on neither m nor the number of rows.
+    """
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N).to(tl.int64)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    b_acc = tl.zeros([BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
+    for start in range(0, depth, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        b_w = block_along_depth(p_w, p_scales, p_biases, n, start, columns, row_words, row_groups, BITS, GROUP, BLOCK_N, BLOCK_K)
+        inside = (m < rows)[:, None] & (k < depth)[None, :]
+        b_x = tl.load(p_x + m[:, None] * depth + k[None, :], inside, other=0.0).to(tl.float32)
+        b_acc += b_x[:, None, :] * b_w[None, :, :]
+    mask = (m < rows)[:, None] & (n < columns)[None, :]
+    tl.store(p_out + m[:, None] * columns + n[None, :], tl.sum(b_acc, 2).to(p_out.dtype.element_ty), mask)
+
+
+@triton.jit
 def product_rows(
     p_x, p_w, p_scales, p_biases, p_out, columns, depth, row_words, row_groups,
     BITS: tl.constexpr, GROUP: tl.constexpr, TRANSPOSE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """out[m, n] = sum_k x[m, k] * w[n, k] (or w[k, n]), for few rows m: program (block of n, m). Weights are not rounded.
-
-    The order of the sum depends on neither m nor the number of rows.
-    """
+    """The same for weights of any width, and for w[k, n] (not `TRANSPOSE`): program (block of n, m)."""
     i_m = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = n < columns
@@ -47,39 +99,19 @@ def product_rows(
             row = k[None, :] + tl.zeros([BLOCK_N, BLOCK_K], tl.int64)
             element = n[:, None] + tl.zeros([BLOCK_N, BLOCK_K], tl.int64)
         b_q = unpacked(p_w, row, element, row_words, mask, BITS)
-        group = row * row_groups + element // GROUP
-        b_scale = tl.load(p_scales + group, mask, other=0.0).to(tl.float32)
-        b_bias = tl.load(p_biases + group, mask, other=0.0).to(tl.float32)
-        b_acc += tl.where(mask, b_x[None, :] * (b_q * b_scale + b_bias), 0.0)
+        b_acc += b_x[None, :] * scaled(b_q, p_scales, p_biases, row, element // GROUP, row_groups, mask)
     tl.store(p_out + i_m * columns + n, tl.sum(b_acc, 1).to(p_out.dtype.element_ty), inside)
 
 
 @triton.jit
-def product_tiles(
-    p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
-    BITS: tl.constexpr, GROUP: tl.constexpr, TRANSPOSE: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """The same for many rows, in tiles on the matrix units: weights are rounded once to the type of x, sums are float32."""
-    m = tl.program_id(1).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    b_acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    kind = p_x.dtype.element_ty
-    for start in range(0, depth, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        b_x = tl.load(p_x + m[:, None] * depth + k[None, :], (m < rows)[:, None] & (k < depth)[None, :], other=0.0)
-        mask = (k < depth)[:, None] & (n < columns)[None, :]
-        if TRANSPOSE:
-            row = n[None, :] + tl.zeros([BLOCK_K, BLOCK_N], tl.int64)
-            element = k[:, None] + tl.zeros([BLOCK_K, BLOCK_N], tl.int64)
-        else:
-            row = k[:, None] + tl.zeros([BLOCK_K, BLOCK_N], tl.int64)
-            element = n[None, :] + tl.zeros([BLOCK_K, BLOCK_N], tl.int64)
-        b_q = unpacked(p_w, row, element, row_words, mask, BITS)
-        group = row * row_groups + element // GROUP
-        b_scale = tl.load(p_scales + group, mask, other=0.0).to(tl.float32)
-        b_bias = tl.load(p_biases + group, mask, other=0.0).to(tl.float32)
-        b_w = tl.where(mask, b_q * b_scale + b_bias, 0.0).to(kind)
-        b_acc = tl.dot(b_x, b_w, b_acc, input_precision="ieee")
-    mask = (m < rows)[:, None] & (n < columns)[None, :]
-    tl.store(p_out + m[:, None] * columns + n[None, :], b_acc.to(p_out.dtype.element_ty), mask)
+def dequantized(
+    p_w, p_scales, p_biases, p_out, count, row_words, row_groups, row_elements, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Weights as they lie, rounded once to the type of `p_out`: element i of a dense (rows, row_elements) matrix."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < count
+    row = i // row_elements
+    element = i - row * row_elements
+    b_q = unpacked(p_w, row, element, row_words, mask, BITS)
+    b_w = scaled(b_q, p_scales, p_biases, row, element // GROUP, row_groups, mask)
+    tl.store(p_out + i, b_w.to(p_out.dtype.element_ty), mask)

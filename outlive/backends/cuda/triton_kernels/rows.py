@@ -6,15 +6,16 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN2_HIGH = tl.constexpr(0.693359375)
 LN2_LOW = tl.constexpr(-2.12194440e-4)
+SMALLEST = tl.constexpr(-87.33654)
+"""The natural logarithm of 2^-126."""
 
 
 @triton.jit
 def exponential(x):
-    """e^x of float32 within 2 units in the last place: Cody and Waite's reduction, then the polynomial of Cephes' expf.
+    """e^x of float32 x <= 0 within 2 units in the last place: Cody and Waite's reduction, then the polynomial of Cephes' expf.
 
-    The hardware's 2^x alone loses a digit for large |x|, where x * log2(e) is rounded. Results below 2^-126 are zero.
+    The hardware's 2^x alone loses a digit for large |x|, where x * log2(e) is rounded. Results below 2^-126, and that of NaN, are zero.
     """
-    x = tl.minimum(tl.maximum(x, -150.0), 128.0)
     n = tl.floor(x * LOG2_E + 0.5)
     r = tl.fma(n, -LN2_HIGH, x)
     r = tl.fma(n, -LN2_LOW, r)
@@ -25,8 +26,18 @@ def exponential(x):
     p = tl.fma(r, p, 1.6666665459e-1)
     p = tl.fma(r, p, 5.0000001201e-1)
     p = tl.fma(r * r, p, r) + 1.0
-    half = tl.floor(n * 0.5)
-    return p * tl.exp2(half) * tl.exp2(n - half)
+    inside = x > SMALLEST
+    power = ((tl.where(inside, n, 0.0).to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+    return tl.where(inside, p * power, 0.0)
+
+
+@triton.jit
+def over(b_numerator, denominator, KIND: tl.constexpr):
+    """A block over one number: rounded to nearest for float32; by the reciprocal where the result is rounded to half precision anyway."""
+    if KIND == tl.float32:
+        return tl.div_rn(b_numerator, denominator + tl.zeros_like(b_numerator))
+    else:
+        return b_numerator * tl.div_rn(1.0, denominator)
 
 
 @triton.jit
@@ -46,7 +57,7 @@ def softmax(p_x, p_out, count, BLOCK: tl.constexpr, ONE: tl.constexpr):
         b_x = tl.load(p_x + lanes, mask, other=float("-inf")).to(tl.float32)
         nan = tl.max((b_x != b_x).to(tl.int32), 0)
         b_e = tl.where(mask, exponential(b_x - tl.max(b_x, 0)), 0.0)
-        b_y = tl.div_rn(b_e, tl.sum(b_e, 0) + tl.zeros([BLOCK], tl.float32))
+        b_y = over(b_e, tl.sum(b_e, 0), kind)
         tl.store(p_out + lanes, tl.where(nan > 0, float("nan"), b_y).to(kind), mask)
     else:
         b_top = tl.full([BLOCK], float("-inf"), tl.float32)
@@ -59,61 +70,93 @@ def softmax(p_x, p_out, count, BLOCK: tl.constexpr, ONE: tl.constexpr):
             b_sum = b_sum * exponential(b_top - b_new) + exponential(b_x - b_new)
             b_top = b_new
         top = tl.max(b_top, 0)
-        total = tl.sum(b_sum * exponential(b_top - top), 0) + tl.zeros([BLOCK], tl.float32)
+        total = tl.sum(b_sum * exponential(b_top - top), 0)
         nan = tl.max(b_nan, 0)
         for start in range(0, count, BLOCK):
             mask = start + lanes < count
             b_x = tl.load(p_x + start + lanes, mask, other=float("-inf")).to(tl.float32)
-            b_y = tl.div_rn(exponential(b_x - top), total)
+            b_y = over(exponential(b_x - top), total, kind)
             tl.store(p_out + start + lanes, tl.where(nan > 0, float("nan"), b_y).to(kind), mask)
 
 
 @triton.jit
-def rms_norm(p_x, p_weight, p_out, count, eps, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr):
-    """x / sqrt(mean(x^2) + eps) * weight, a row a program, in float32, rounded once."""
+def weighted(b_y, p_weight, lanes, mask, WEIGHTED: tl.constexpr):
+    if WEIGHTED:
+        b_y *= tl.load(p_weight + lanes, mask, other=0.0).to(tl.float32)
+    return b_y
+
+
+@triton.jit
+def biased(b_y, p_bias, lanes, mask, BIASED: tl.constexpr):
+    if BIASED:
+        b_y += tl.load(p_bias + lanes, mask, other=0.0).to(tl.float32)
+    return b_y
+
+
+@triton.jit
+def inverse_root(sum_of_squares, count, eps):
+    """1 / sqrt(mean + eps)."""
+    return tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(sum_of_squares, count.to(tl.float32)) + eps))
+
+
+@triton.jit
+def rms_norm(p_x, p_weight, p_out, count, eps, BLOCK: tl.constexpr, ONE: tl.constexpr, WEIGHTED: tl.constexpr):
+    """x / sqrt(mean(x^2) + eps) * weight, a row a program, in float32, rounded once. `ONE`: the row fits a block and is read once."""
     i_row = tl.program_id(0).to(tl.int64)
     p_x += i_row * count
     p_out += i_row * count
     lanes = tl.arange(0, BLOCK)
-    b_squares = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        b_x = tl.load(p_x + start + lanes, start + lanes < count, other=0.0).to(tl.float32)
-        b_squares += b_x * b_x
-    scale = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(tl.sum(b_squares, 0), count.to(tl.float32)) + eps))
-    for start in range(0, count, BLOCK):
-        mask = start + lanes < count
-        b_y = tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) * scale
-        if WEIGHTED:
-            b_y *= tl.load(p_weight + start + lanes, mask, other=0.0).to(tl.float32)
-        tl.store(p_out + start + lanes, b_y.to(p_out.dtype.element_ty), mask)
+    kind = p_out.dtype.element_ty
+    if ONE:
+        mask = lanes < count
+        b_x = tl.load(p_x + lanes, mask, other=0.0).to(tl.float32)
+        b_y = weighted(b_x * inverse_root(tl.sum(b_x * b_x, 0), count, eps), p_weight, lanes, mask, WEIGHTED)
+        tl.store(p_out + lanes, b_y.to(kind), mask)
+    else:
+        b_squares = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, count, BLOCK):
+            b_x = tl.load(p_x + start + lanes, start + lanes < count, other=0.0).to(tl.float32)
+            b_squares += b_x * b_x
+        scale = inverse_root(tl.sum(b_squares, 0), count, eps)
+        for start in range(0, count, BLOCK):
+            mask = start + lanes < count
+            b_y = tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) * scale
+            tl.store(p_out + start + lanes, weighted(b_y, p_weight, start + lanes, mask, WEIGHTED).to(kind), mask)
 
 
 @triton.jit
-def layer_norm(p_x, p_weight, p_bias, p_out, count, eps, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr, BIASED: tl.constexpr):
+def layer_norm(
+    p_x, p_weight, p_bias, p_out, count, eps, BLOCK: tl.constexpr, ONE: tl.constexpr, WEIGHTED: tl.constexpr, BIASED: tl.constexpr
+):
     """(x - mean) / sqrt(variance + eps) * weight + bias, a row a program; the variance from the centred values."""
     i_row = tl.program_id(0).to(tl.int64)
     p_x += i_row * count
     p_out += i_row * count
     lanes = tl.arange(0, BLOCK)
     size = count.to(tl.float32)
-    b_sum = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        b_sum += tl.load(p_x + start + lanes, start + lanes < count, other=0.0).to(tl.float32)
-    mean = tl.div_rn(tl.sum(b_sum, 0), size)
-    b_squares = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        mask = start + lanes < count
-        b_c = tl.where(mask, tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) - mean, 0.0)
-        b_squares += b_c * b_c
-    scale = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(tl.sum(b_squares, 0), size) + eps))
-    for start in range(0, count, BLOCK):
-        mask = start + lanes < count
-        b_y = (tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) - mean) * scale
-        if WEIGHTED:
-            b_y *= tl.load(p_weight + start + lanes, mask, other=0.0).to(tl.float32)
-        if BIASED:
-            b_y += tl.load(p_bias + start + lanes, mask, other=0.0).to(tl.float32)
-        tl.store(p_out + start + lanes, b_y.to(p_out.dtype.element_ty), mask)
+    kind = p_out.dtype.element_ty
+    if ONE:
+        mask = lanes < count
+        b_x = tl.load(p_x + lanes, mask, other=0.0).to(tl.float32)
+        b_c = tl.where(mask, b_x - tl.div_rn(tl.sum(b_x, 0), size), 0.0)
+        b_y = weighted(b_c * inverse_root(tl.sum(b_c * b_c, 0), count, eps), p_weight, lanes, mask, WEIGHTED)
+        tl.store(p_out + lanes, biased(b_y, p_bias, lanes, mask, BIASED).to(kind), mask)
+    else:
+        b_sum = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, count, BLOCK):
+            b_sum += tl.load(p_x + start + lanes, start + lanes < count, other=0.0).to(tl.float32)
+        mean = tl.div_rn(tl.sum(b_sum, 0), size)
+        b_squares = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, count, BLOCK):
+            mask = start + lanes < count
+            b_c = tl.where(mask, tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) - mean, 0.0)
+            b_squares += b_c * b_c
+        scale = inverse_root(tl.sum(b_squares, 0), count, eps)
+        for start in range(0, count, BLOCK):
+            mask = start + lanes < count
+            b_y = (tl.load(p_x + start + lanes, mask, other=0.0).to(tl.float32) - mean) * scale
+            b_y = weighted(b_y, p_weight, start + lanes, mask, WEIGHTED)
+            tl.store(p_out + start + lanes, biased(b_y, p_bias, start + lanes, mask, BIASED).to(kind), mask)
 
 
 @triton.jit
@@ -174,13 +217,13 @@ def reduce_rows(
     """One result for each piece of `part` elements of a row of `count`; program (row, piece). `divisor`: for means."""
     i_row = tl.program_id(0).to(tl.int64)
     i_part = tl.program_id(1).to(tl.int64)
-    p_x += i_row * count
-    lanes = tl.arange(0, BLOCK)
     first = i_part * part
-    last = tl.minimum(first + part, count)
+    left = tl.minimum(part, count - first).to(tl.int32)
+    p_x += i_row * count + first
+    lanes = tl.arange(0, BLOCK)
     b_acc = tl.full([BLOCK], IDENTITY, ACCUMULATOR)
-    for start in range(first, last, BLOCK):
-        mask = start + lanes < last
+    for start in range(0, left, BLOCK):
+        mask = start + lanes < left
         b_x = tl.load(p_x + start + lanes, mask, other=0).to(ACCUMULATOR)
         b_acc = combined(OP, b_acc, tl.where(mask, b_x, tl.full([BLOCK], IDENTITY, ACCUMULATOR)))
     result = folded(OP, b_acc, 0)
@@ -191,22 +234,26 @@ def reduce_rows(
 
 @triton.jit
 def reduce_columns(
-    p_x, p_out, count, inner, divisor,
+    p_x, p_out, count, part, inner, divisor,
     OP: tl.constexpr, ACCUMULATOR: tl.constexpr, IDENTITY: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The middle axis (of `count`) of a dense (outer, count, inner) array; program (outer, block of inner)."""
+    """The middle axis (of `count`, in pieces of `part`) of a dense (outer, count, inner) array; program (block of inner, outer, piece)."""
     i_outer = tl.program_id(1).to(tl.int64)
-    columns = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    i_part = tl.program_id(2)
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < inner
-    p_x += i_outer * count * inner
-    rows = tl.arange(0, ROWS).to(tl.int64)
+    first = i_part.to(tl.int64) * part
+    left = tl.minimum(part, count - first).to(tl.int32)
+    p_x += (i_outer * count + first) * inner
+    rows = tl.arange(0, ROWS)
     b_acc = tl.full([ROWS, COLUMNS], IDENTITY, ACCUMULATOR)
-    for start in range(0, count, ROWS):
-        mask = (start + rows < count)[:, None] & inside[None, :]
-        b_x = tl.load(p_x + (start + rows)[:, None] * inner + columns[None, :], mask, other=0).to(ACCUMULATOR)
+    for start in range(0, left, ROWS):
+        mask = (start + rows < left)[:, None] & inside[None, :]
+        b_x = tl.load(p_x + (start + rows).to(tl.int64)[:, None] * inner + columns[None, :], mask, other=0).to(ACCUMULATOR)
         b_acc = combined(OP, b_acc, tl.where(mask, b_x, tl.full([ROWS, COLUMNS], IDENTITY, ACCUMULATOR)))
     b_result = folded(OP, b_acc, 0)
     if MEAN:
         b_result = quotient(b_result, divisor + tl.zeros([COLUMNS], ACCUMULATOR), ACCUMULATOR)
-    tl.store(p_out + i_outer * inner + columns, b_result.to(p_out.dtype.element_ty), inside)
+    p_out += (i_outer * tl.num_programs(2) + i_part) * inner
+    tl.store(p_out + columns, b_result.to(p_out.dtype.element_ty), inside)
