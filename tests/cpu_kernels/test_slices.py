@@ -18,6 +18,11 @@ CASES = [  # shape, axis, length of the block
 ]
 
 
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
 def expected_start(start: int, size: int, count: int) -> int:
     """As the op states it: from the end if negative, and moved so that the block lies inside."""
     return max(0, min(start + size if start < 0 else start, size - count))
