@@ -18,6 +18,7 @@ from outlive.graph.node import Node
 from outlive.runtime.buffer import Data
 from outlive.runtime.errors import ExecutionError, OutOfMemory, Pressure, SerializedScope
 from outlive.runtime.foreign import ForeignCall, ForeignError, Ticket
+from outlive.runtime.gate import Gated
 from outlive.runtime.origin import place, user_origin
 from outlive.runtime.stream import Stream
 
@@ -176,6 +177,8 @@ def _record(stream: Stream, kernel: ForeignCall, reads: tuple[array, ...], write
             break
         except Pressure:
             runtime.retire_oldest()
+        except Gated as gated:
+            gated.wait()
     for a, data in zip(writes, owners, strict=True):
         a._node = _evaluated(data, stream, origin)
 

@@ -13,8 +13,6 @@ import sys
 import threading
 import time
 
-import numpy as np
-
 import outlive.core as mx
 from outlive import memory
 
@@ -35,7 +33,7 @@ def churn(seed: int, end: float, cap: int, counts: list[int]) -> None:
         try:
             made = mx.full((n,), draw.randrange(100), mx.uint8)
             if draw.random() < 0.5:
-                made = made + mx.array(np.ones(n, np.uint8))
+                made = made + mx.full((n,), 1, mx.uint8)
             mx.async_eval(made)
             kept.append(made)
             counts[0] += 1
@@ -49,7 +47,7 @@ def churn(seed: int, end: float, cap: int, counts: list[int]) -> None:
 def main() -> None:
     seconds, cap = float(sys.argv[1]), int(sys.argv[2])
     memory.install_cap(cap)
-    mx.eval(mx.full((1000,), 1, mx.uint8) + mx.array(np.ones(1000, np.uint8)))  # what is loaded on first use is loaded
+    mx.eval(mx.full((1000,), 1, mx.uint8) + mx.full((1000,), 1, mx.uint8))  # what is loaded on first use is loaded
     before = resident_bytes()
     end = time.monotonic() + seconds
     counts = [[0, 0] for _ in range(THREADS)]

@@ -74,25 +74,28 @@ class Stress:
         draw = random.Random(seed)
         streams = [mx.new_stream(mx.default_device()) for _ in range(3)]
         while self.running():
-            n = draw.choice([1, 7, 63, 500, 5000, 70_000])
-            start = np.random.RandomState(draw.randrange(1 << 30)).randint(-8, 9, (2, n)).astype(np.float32)
-            ours, theirs = [mx.array(row) for row in start], list(start)
-            for _ in range(draw.randrange(1, 20)):
-                i, j = draw.randrange(len(ours)), draw.randrange(len(ours))
-                op, reference = draw.choice(OPS)
-                with mx.stream(draw.choice(streams)):
-                    made, value = op(ours[i], ours[j]), reference(theirs[i], theirs[j])
-                if np.abs(value).max() > 1 << 20:
-                    continue
-                ours.append(made)
-                theirs.append(value)
-                if draw.random() < 0.2:
-                    mx.async_eval(made)
-                if len(ours) > 6:
-                    k = draw.randrange(len(ours))
-                    del ours[k], theirs[k]
-            self._finish(draw, ours, theirs)
+            self._program(draw, streams)
             self.count("programs")
+
+    def _program(self, draw: random.Random, streams: list[Any]) -> None:
+        n = draw.choice([1, 7, 63, 500, 5000, 70_000])
+        start = np.random.RandomState(draw.randrange(1 << 30)).randint(-8, 9, (2, n)).astype(np.float32)
+        ours, theirs = [mx.array(row) for row in start], list(start)
+        for _ in range(draw.randrange(1, 20)):
+            i, j = draw.randrange(len(ours)), draw.randrange(len(ours))
+            op, reference = draw.choice(OPS)
+            with mx.stream(draw.choice(streams)):
+                made, value = op(ours[i], ours[j]), reference(theirs[i], theirs[j])
+            if np.abs(value).max() > 1 << 20:
+                continue
+            ours.append(made)
+            theirs.append(value)
+            if draw.random() < 0.2:
+                mx.async_eval(made)
+            if len(ours) > 6:
+                k = draw.randrange(len(ours))
+                del ours[k], theirs[k]
+        self._finish(draw, ours, theirs)
 
     def _finish(self, draw: random.Random, ours: list[Any], theirs: list[np.ndarray]) -> None:
         if draw.random() < 0.2:  # cancelled: dropped in flight
@@ -121,27 +124,30 @@ class Stress:
         draw = random.Random(seed)
         stream = mx.new_stream(mx.default_device())
         while self.running():
-            n = draw.choice([8, 1000, 50_000])
-            a = mx.array(np.full(n, 3, np.float32)) + 1
-            out = mx.array(np.zeros(n, np.float32))
-            kind = draw.random()
-            if kind < 0.4:
-                execution.call(lambda r, w: np.multiply(r[0], 2, out=w[0]), stream, [a], [out])
-                want = 8.0
-            else:
-                with execution.foreign(stream, [a], [out]) as work:
-                    source, target, ticket = work.reads[0], work.writes[0], work.defer()
-                want = 12.0
-                threading.Timer(draw.random() * 0.003, self._complete, (source, target, ticket, kind > 0.9)).start()
-            if draw.random() < 0.2:
-                self.count("cancelled")
-                continue
-            try:
-                self.compare(out + 1.0, np.full(n, want + 1, np.float32), "foreign result")
-            except execution.ExecutionError:
-                self.count("failures_seen")
-                if kind <= 0.9:
-                    self.mismatches.append("foreign work failed by itself")
+            self._foreign_work(draw, stream)
+
+    def _foreign_work(self, draw: random.Random, stream: Any) -> None:
+        n = draw.choice([8, 1000, 50_000])
+        a = mx.array(np.full(n, 3, np.float32)) + 1
+        out = mx.array(np.zeros(n, np.float32))
+        kind = draw.random()
+        if kind < 0.4:
+            execution.call(lambda r, w: np.multiply(r[0], 2, out=w[0]), stream, [a], [out])
+            want = 8.0
+        else:
+            with execution.foreign(stream, [a], [out]) as work:
+                source, target, ticket = work.reads[0], work.writes[0], work.defer()
+            want = 12.0
+            threading.Timer(draw.random() * 0.003, self._complete, (source, target, ticket, kind > 0.9)).start()
+        if draw.random() < 0.2:
+            self.count("cancelled")
+            return
+        try:
+            self.compare(out + 1.0, np.full(n, want + 1, np.float32), "foreign result")
+        except execution.ExecutionError:
+            self.count("failures_seen")
+            if kind <= 0.9:
+                self.mismatches.append("foreign work failed by itself")
 
     @staticmethod
     def _complete(source: np.ndarray, target: np.ndarray, ticket: execution.Ticket, fail: bool) -> None:

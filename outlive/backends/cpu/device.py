@@ -6,6 +6,8 @@ lock of the runtime is held while a kernel runs.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from array import array as words_array
 from typing import Any
 
@@ -25,6 +27,12 @@ LIMIT_LAUNCHES = 1 << 14
 
 SHARE_OF_MEMORY = 0.9
 """The default cap as a share of the memory that the process may use."""
+
+MAPPED_BYTES = 1 << 17
+"""Blocks of this size or more, in bytes, are mappings of their own."""
+
+HUGE_PAGE_BYTES = 1 << 23
+"""Mappings of this size or more, in bytes, ask for huge pages."""
 
 HOLD_INTERPRETER_WORDS = 64
 """Word lists up to this length run without giving the interpreter away: handing it over would cost more."""
@@ -76,10 +84,23 @@ class CpuDevice:
     # Memory
 
     def allocate(self, size: int) -> tuple[int, Any]:
-        """`size` bytes aligned to 64; raises MemoryError."""
-        memory = np.empty(size + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        memory = memory[start : start + size]
+        """`size` bytes aligned to 64; raises MemoryError.
+
+        Large blocks are mapped, so that releasing one gives it back to the system: the C library's heap would keep it.
+        """
+        if size < MAPPED_BYTES:
+            memory = np.empty(size + ALIGNMENT, np.uint8)
+            start = -memory.ctypes.data % ALIGNMENT
+            memory = memory[start : start + size]
+        else:
+            try:
+                mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except OSError as error:
+                raise MemoryError(str(error)) from None
+            if size >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+                with contextlib.suppress(OSError):  # a kernel without huge pages serves small ones
+                    mapping.madvise(mmap.MADV_HUGEPAGE)
+            memory = np.frombuffer(mapping, np.uint8)
         return memory.ctypes.data, memory
 
     def release(self, memory: Any) -> None:
