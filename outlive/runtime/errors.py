@@ -23,13 +23,24 @@ class Pressure(Exception):
     """Internal: memory is short while work is outstanding. The evaluation retires the oldest work and encodes the op again."""
 
 
+def without_frames(error: BaseException) -> BaseException:
+    """`error`, and all that it was raised from or during, without their tracebacks: their frames would keep arrays alive."""
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop()
+        if link is not None:
+            link.__traceback__ = None
+            links += (link.__cause__, link.__context__)
+    return error
+
+
 class Failure:
     """What went wrong, where, and in which program line; belongs to the buffers that the failed work should have written."""
 
     __slots__ = ("cause", "op", "origin", "shapes", "stream")
 
     def __init__(self, cause: BaseException, op: str, shapes: str, stream: str, origin: Origin | None) -> None:
-        self.cause = cause
+        self.cause = without_frames(cause)
         self.op = op
         self.shapes = shapes
         self.stream = stream
