@@ -54,7 +54,7 @@ class FailsWhenEncoded(Primitive):
         scratch = encoder.temporary(layout.nbytes + 64, layout.dtype)
         encoder.fill(scratch, 1)
         out = encoder.output(layout)
-        encoder.copy(inputs[0], out)
+        encoder.copy(encoder.reshaped(inputs[0], inputs[0].layout), out)
         raise ValueError("[check] this op never encodes")
 
 
@@ -385,11 +385,13 @@ class Run:
         mx.synchronize()
 
     def do_fail_encoding(self, parameters: Any, a: Any) -> None:
-        made = apply(FailsWhenEncoded.make(), (a,), layout(a.shape, a.dtype), self.streams[parameters[0]])
-        try:
-            mx.eval(made)
-        except ValueError as error:
-            self.seen.append(str(error))
+        stream = self.streams[parameters[0]]
+        made = apply(FailsWhenEncoded.make(), (mx.negative(a, stream=stream),), layout(a.shape, a.dtype), stream)
+        for _ in range(2):
+            try:
+                mx.eval(made)
+            except ValueError as error:
+                self.seen.append(str(error))
 
     def do_fail_running(self, parameters: Any, a: Any) -> None:
         made = apply(FailsWhenRun.make(), (a,), layout(a.shape, a.dtype), self.streams[parameters[0]])

@@ -78,6 +78,7 @@ def check_after_end(world: World) -> None:
                     "over-retention", f"{ledger.live:,} bytes are held though every array is gone.",
                     "a buffer whose last owner did not release it", tuple(_unowned(world)),
                 )  # fmt: skip
+            device.check_handlers()
             device.allocator.clear_cache()
             if ledger.allocated or device.held:
                 raise Violation(

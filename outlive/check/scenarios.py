@@ -144,6 +144,12 @@ def fails_in_the_middle() -> Any:
         mx.eval(op(FailsWhenEncoded.make(), good, stream))
     except ValueError as error:
         seen.append(str(error))
+    again = op(FailsWhenEncoded.make(), mx.add(x, 2), stream)
+    for _ in range(2):  # the node stays unevaluated, and so does nothing of what it reads get lost
+        try:
+            mx.eval(again)
+        except ValueError as error:
+            seen.append(str(error))
     bad = mx.add(op(FailsWhenRun.make(), good, stream), 1)
     mx.async_eval(bad)
     other = mx.multiply(good, 2)
@@ -155,6 +161,25 @@ def fails_in_the_middle() -> Any:
             raise
         seen.append("raised")
     return seen, good, mx.add(other, 1)
+
+
+def reused_after_a_failure() -> Any:
+    """Memory of unfinished work that an op takes, gives back because it raises, and another stream gets next."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    kept = []
+    for i in range(3):
+        x = mx.full((40,), float(i), stream=a)
+        y = mx.max(x, stream=a)
+        mx.async_eval(y)
+        del x
+        try:
+            mx.eval(op(FailsWhenEncoded.make(), mx.array([1.0] * 24), a))
+        except ValueError:
+            pass
+        z = mx.full((40,), 50.0 + i, stream=b)
+        mx.async_eval(z)
+        kept += [y, z]
+    return kept
 
 
 def near_the_cap() -> Any:
@@ -236,7 +261,7 @@ def outside_work() -> Any:
 
 def half_sums() -> Any:
     """Sums in half precision: the accumulator must not saturate."""
-    return mx.sum(mx.ones((3000,), dtype=mx.float16)), mx.sum(mx.full((600,), 1.0, dtype=mx.bfloat16))
+    return mx.sum(mx.full((3000,), 0.1, dtype=mx.float16)), mx.sum(mx.full((600,), 0.1, dtype=mx.bfloat16))
 
 
 class Scenario(NamedTuple):
@@ -251,6 +276,7 @@ class Scenario(NamedTuple):
 SCENARIOS = (
     *(Scenario(f.__name__, f) for f in (two_streams, read_then_overwritten, dropped_in_flight, indices, shared_input, views)),
     Scenario("fails_in_the_middle", fails_in_the_middle),
+    Scenario("reused_after_a_failure", reused_after_a_failure),
     Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
     *(Scenario(f.__name__, f) for f in (inside, two_threads, outside_work, half_sums, padded_convolution)),
 )

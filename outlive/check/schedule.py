@@ -17,7 +17,7 @@ from outlive.backends.sim.engine import Engine, LaunchFault
 from outlive.backends.sim.fields import points_of
 from outlive.backends.sim.platform import SimPlatform
 from outlive.backends.sim.profiles import PROFILES, Profile
-from outlive.backends.sim.scheduler import Aborted, Scheduler, Violation, without_frames
+from outlive.backends.sim.scheduler import Aborted, Scheduler, Violation
 from outlive.backends.sim.witness import Witness
 from outlive.check.oracles import check_after_end, check_recount
 from outlive.check.sequential import SequentialDevice, SequentialStreams
@@ -25,7 +25,7 @@ from outlive.check.surroundings import kept_apart
 from outlive.graph.array import array
 from outlive.graph.host import scalars
 from outlive.graph.state import exchanged
-from outlive.runtime.errors import ExecutionError, OutOfMemory
+from outlive.runtime.errors import ExecutionError, OutOfMemory, without_frames
 from outlive.runtime.runtime import Runtime
 
 Program = Callable[[], Any]
@@ -167,8 +167,9 @@ def run_schedule(
             result = values if keep_result else None
             del values
             scheduler.armed = False
-            check_recount(world)
-            check_after_end(world)
+            if not scheduler.thread_errors:
+                check_recount(world)
+                check_after_end(world)
         except Aborted:
             pass
         except Violation as violation:

@@ -181,6 +181,8 @@ class SimDevice(SimMemory):
         self.name = name
         self.queues: dict[int, SimQueue] = {}
         self.failures = runtime.failures
+        self.committed: list[tuple[CommandBuffer, int]] = []
+        """Every command buffer that was committed, with the number of its handlers then."""
         self.scheduler.actors.append(self)
 
     # Submission
@@ -193,6 +195,7 @@ class SimDevice(SimMemory):
 
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         stream.pending.append(command_buffer)
+        self.committed.append((command_buffer, len(command_buffer.handlers)))
         watched(self, lambda: self._submit(stream, command_buffer))
 
     def _submit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
@@ -215,6 +218,12 @@ class SimDevice(SimMemory):
         self._check_resources(command_buffer, len(resources))
         event = queue.events[tick] = Event(number, lambda event: self._reached(queue, tick))
         submit(number, event)
+
+    def check_handlers(self) -> None:
+        """Handlers freeze at the commit; those that were there have run. Raises Violation."""
+        for command_buffer, count in self.committed:
+            if len(command_buffer.handlers) != (0 if command_buffer.done else count):
+                raise Violation("profile", f"A handler was attached to {command_buffer!r}.", "attached after the commit")
 
     def _check_resources(self, command_buffer: CommandBuffer, count: int) -> None:
         limit = self.profile.limit_resources
@@ -261,6 +270,7 @@ class SimDevice(SimMemory):
             for other, awaited in command_buffer.waits.items():
                 if other.completed < awaited:
                     other.device.retire(other, awaited)  # it has happened, though its own news are not here yet
+            watched(self, self.check_handlers)
             failed = self._settle(queue, command_buffer)
             self.witness.observed(queue.events.pop(command_buffer.tick).clock)
             command_buffer.complete(failed)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from outlive.backends.sim.choices import FOREVER, Action, Choices
+from outlive.runtime.errors import without_frames
 
 LIMIT_STEPS = 2_000_000
 """Points that a schedule may take before it counts as one that never ends."""
@@ -35,15 +36,6 @@ class Violation(Exception):
         self.cause = cause
         self.subjects = subjects
         """Lives and launches that the report marks."""
-
-
-def without_frames(error: BaseException) -> BaseException:
-    """The error without its tracebacks, whose frames would keep arrays alive."""
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    return error
 
 
 class Actor(Protocol):
