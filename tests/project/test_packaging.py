@@ -71,3 +71,11 @@ def test_ci_runs_the_commands_of_the_readme():
     assert done.stdout.splitlines() == written[:2]
     assert written[0].startswith("pip install -e . && outlive generate ")
     assert written[1] == "pip install -e '.[test]' && pytest"
+
+
+def test_the_program_of_the_readme_prints_what_it_says():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.+?)^```$", readme, re.MULTILINE | re.DOTALL)
+    said = re.findall(r"^print\(.+\)  # (.+)$", program, re.MULTILINE)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == said

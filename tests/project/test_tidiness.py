@@ -85,3 +85,9 @@ def test_links_between_pages_lead_somewhere(texts):
         if not (ROOT / name).parent.joinpath(target).exists()
     ]
     assert not broken
+
+
+def test_every_page_of_the_documentation_stands_in_its_index(texts):
+    pages = {name.removeprefix("docs/") for name in texts if re.fullmatch(r"docs/[^/]+\.md", name)}
+    listed = set(re.findall(r"\]\(([^/)]+\.md)\)", texts["docs/index.md"]))
+    assert not pages - listed - {"index.md"}, "add the page to docs/index.md"
