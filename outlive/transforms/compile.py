@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
@@ -35,7 +36,7 @@ _PLACE = object()
 """Stands for an array in a result."""
 
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), Dtype)
-_trace_lock = threading.RLock()
+_state_lock = threading.RLock()  # traces that put stand-ins into captured state, one at a time
 _enabled = [not os.environ.get("OUTLIVE_DISABLE_COMPILE") and not os.environ.get("MLX_DISABLE_COMPILE")]
 
 
@@ -141,12 +142,16 @@ def _key_of(tree: Any, nodes: list[Node]) -> Any:
 
 
 def _paths_of(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the arrays of captured state are: containers' keys from the top."""
+    """Where the arrays of captured state are: containers' keys from the top. Raises ValueError for arrays in tuples."""
     if type(tree) is array:
         return [path]
     if isinstance(tree, dict):
         return [p for key, item in tree.items() for p in _paths_of(item, (*path, key))]
     if isinstance(tree, (list, tuple)):
+        if isinstance(tree, tuple) and any(type(item) is array for item in tree):
+            raise ValueError(
+                "[compile] Captured state must hold its arrays in lists and dictionaries, where they can be replaced."
+            )
         return [p for key, item in enumerate(tree) for p in _paths_of(item, (*path, key))]
     return []
 
@@ -157,20 +162,40 @@ def _at(tree: Any, path: tuple[Any, ...]) -> Any:
     return tree
 
 
-def _holds(tree: Any, path: tuple[Any, ...], value: array) -> bool:
-    try:
-        return _at(tree, path) is value
-    except (KeyError, IndexError):
-        return False  # the function took that part of the state away
-
-
 def _assign(tree: Any, path: tuple[Any, ...], value: array) -> None:
-    holder = _at(tree, path[:-1])
-    if isinstance(holder, tuple) or not path:
-        raise ValueError(
-            "[compile] Captured state must hold its arrays in lists and dictionaries, where they can be replaced."
-        )
-    holder[path[-1]] = value
+    _at(tree, path[:-1])[path[-1]] = value
+
+
+class _Held:
+    """Captured state before a trace: where its arrays are, and which they are."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+        self.paths = _paths_of(tree)
+        self.arrays = [_at(tree, p) for p in self.paths]
+        self.stand_ins: list[array] = []
+
+    def replace(self, stand_ins: list[array]) -> None:
+        """Put stand-ins into the containers."""
+        for path, stand_in in zip(self.paths, stand_ins, strict=True):
+            _assign(self.tree, path, stand_in)
+        self.stand_ins = stand_ins
+
+    def restore(self) -> None:
+        """Put every array back that was there."""
+        for path, original in zip(self.paths, self.arrays, strict=True):
+            try:
+                _assign(self.tree, path, original)
+            except (KeyError, IndexError, TypeError):
+                pass  # the function took that part of the state away
+
+    def restore_unchanged(self) -> None:
+        """Put an array back wherever its stand-in still is."""
+        originals = dict(zip([id(s) for s in self.stand_ins], self.arrays, strict=True))
+        for path in _paths_of(self.tree):
+            original = originals.get(id(_at(self.tree, path)))
+            if original is not None:
+                _assign(self.tree, path, original)
 
 
 class _Function:
@@ -205,29 +230,25 @@ class _Function:
         return result
 
     def _trace(self, key: Any, args: Any, kwargs: Any, nodes: list[Node]) -> _Entry | None:
-        with _trace_lock, Trace() as trace:
+        captures = self.inputs is not None or self.outputs is not None
+        with _state_lock if captures else nullcontext(), Trace() as trace:
             arguments = [placeholder(n.layout, trace) for n in nodes]
             handles = iter([wrap(a) for a in arguments])
             called, named = tree_map(lambda leaf: next(handles) if type(leaf) is array else leaf, (args, kwargs))
-            paths = _paths_of(self.inputs)
-            originals = [_at(self.inputs, p) for p in paths]
-            stand_ins = list(handles)
-            for path, handle in zip(paths, stand_ins, strict=True):
-                _assign(self.inputs, path, handle)
-            updated: list[array] = []
-            out_paths: list[tuple[Any, ...]] = []
+            read, written = _Held(self.inputs), _Held(self.outputs)
+            plan = None
             try:
+                read.replace(list(handles))
                 result = self.fun(*called, **named)
                 out_paths = _paths_of(self.outputs)
                 updated = [_at(self.outputs, p) for p in out_paths]
                 plan, places = self._plan(arguments, result, updated)
-            except BaseException:
-                for path, original in zip(paths, originals, strict=True):
-                    _assign(self.inputs, path, original)
-                raise
-            for path, handle, original in zip(paths, stand_ins, originals, strict=True):
-                if plan is None or _holds(self.inputs, path, handle):
-                    _assign(self.inputs, path, original)
+            finally:
+                if plan is None:
+                    written.restore()
+                    read.restore()
+                else:
+                    read.restore_unchanged()
         if plan is None:
             return None  # not kept: the next call may come without the other transform
         if len(self.entries) >= LIMIT_TRACES:
@@ -248,7 +269,7 @@ def _key_of_state(tree: Any, nodes: list[Node]) -> Any:
         nodes.append(tree._node)
         return tree._node.layout
     if isinstance(tree, dict):
-        return tuple([_key_of_state(item, nodes) for item in tree.values()])
+        return tuple([(key, _key_of_state(item, nodes)) for key, item in tree.items()])
     if isinstance(tree, (list, tuple)):
         return tuple([_key_of_state(item, nodes) for item in tree])
     return None

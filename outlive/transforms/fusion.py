@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from outlive.backends.cpu.reference import raised, stored
 from outlive.graph.primitive import Primitive
 from outlive.runtime.layout import Layout
 from outlive.transforms.plan import Plan, Step
@@ -40,12 +41,14 @@ def nothing(primitive: Primitive, reads: Sequence[Layout], write: Layout) -> boo
 class Fused(Primitive):
     """Elementwise ops as one op with an output for each member of `results`.
 
-    `members`: each a primitive and what it reads: input k of the group as k, the result of member j as -1 - j.
-    `layouts`: of the members' results. `ends`: the last member is a reduction.
+    `types`: of the inputs. `members`: each a primitive and what it reads: input k of the group as k, the result of
+    member j as -1 - j. `layouts`: of the members' results. `ends`: the last member is a reduction.
     """
 
-    __slots__ = ("members", "layouts", "results", "ends")
+    __slots__ = ("types", "members", "layouts", "results", "ends")
     name = "fused"
+    moves_bits = True  # the reference kernel converts for each member by itself
+    types: tuple[Any, ...]
     members: tuple[tuple[Primitive, tuple[int, ...]], ...]
     layouts: tuple[Layout, ...]
     results: tuple[int, ...]
@@ -58,6 +61,14 @@ class Fused(Primitive):
         encoder.dispatch(self, inputs, outs)
         return outs if type(layout) is tuple else outs[0]
 
+    def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        made: list[Any] = []
+        for (primitive, refs), layout in zip(self.members, self.layouts, strict=True):
+            values = [(reads[r], self.types[r]) if r >= 0 else (made[-1 - r], self.layouts[-1 - r].dtype) for r in refs]
+            made.append(_member_reference(xp, primitive, values, layout))
+        for write, result in zip(writes, self.results, strict=True):
+            write[...] = made[result]
+
     def served(self, device: Any, inputs: Sequence[Any], operand: Callable[[Layout], Any]) -> bool:
         """Whether `device` has a kernel for these operands; `operand` makes one of a layout."""
         return device.select(self, inputs, tuple([operand(self.layouts[r]) for r in self.results])) is not None
@@ -68,6 +79,15 @@ class Fused(Primitive):
         for (primitive, refs), layout in zip(self.members, self.layouts, strict=True):
             made.append(encode(primitive, tuple([inputs[r] if r >= 0 else made[-1 - r] for r in refs]), layout))
         return tuple([made[r] for r in self.results]) if len(self.results) > 1 else made[self.results[0]]
+
+
+def _member_reference(xp: Any, primitive: Primitive, values: Sequence[tuple[Any, Any]], layout: Any) -> Any:
+    """A member's result in storage form, rounded once to its type."""
+    half = layout.dtype.half and not primitive.moves_bits
+    out = xp.empty(layout.shape, xp.float32 if half else layout.dtype.storage)
+    reads = tuple([v if primitive.moves_bits else raised(v, dtype) for v, dtype in values])
+    primitive.reference(xp, reads, (out,))
+    return stored(out, layout.dtype, xp) if half else out
 
 
 class _Group:
@@ -196,7 +216,8 @@ def _fused_step(plan: Plan, members: Sequence[int], outside: set[int], end: int 
         made[step.outputs[0]] = number
         if step.outputs[0] in outside:
             results.append(number)
-    primitive = Fused.make(tuple(parts), tuple(layouts), tuple(results), members[-1] == end)
+    types = tuple([plan.layouts[v].dtype for v in inputs])
+    primitive = Fused.make(types, tuple(parts), tuple(layouts), tuple(results), members[-1] == end)
     outputs = tuple([plan.steps[members[r]].outputs[0] for r in results])
     seen: Any = tuple([layouts[r] for r in results])
     last = plan.steps[members[-1]]

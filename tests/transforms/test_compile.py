@@ -112,9 +112,34 @@ def test_a_failed_trace_puts_captured_state_back():
         state[0] = state[0] + 1.0
         raise KeyError("broken")
 
-    with pytest.raises(KeyError):
-        mx.compile(broken, inputs=state, outputs=state)(mx.array(1.0))
-    assert state[0].item() == 1.0
+    for captured in ({"inputs": state, "outputs": state}, {"inputs": state}, {"outputs": state}):
+        with pytest.raises(KeyError):
+            mx.compile(broken, **captured)(mx.array(1.0))
+        assert state[0].item() == 1.0
+
+
+def test_state_of_another_structure_is_traced_anew():
+    state = {"a": mx.array(1.0)}
+    function = mx.compile(lambda x: x * state.get("a", x) + state.get("b", x), inputs=state)
+    assert function(mx.array(2.0)).item() == 4.0
+    state["b"] = state.pop("a")
+    assert function(mx.array(2.0)).item() == 5.0
+
+
+def test_state_advances_once_a_call_also_inside_another_transform():
+    state = [mx.array(0)]
+
+    def step(x, w):
+        state[0] = state[0] + 1
+        return x * w
+
+    function = mx.compile(step, outputs=state)
+    for captured in (lambda w: function(mx.array(2.0), w), lambda w: mx.compile(lambda x: x * w)(mx.array(2.0))):
+        assert mx.grad(captured)(mx.array(3.0)).item() == 2.0
+    assert state[0].item() == 1
+    within = mx.compile(lambda x: step(x, x), outputs=state)
+    assert mx.grad(lambda w: within(mx.array(2.0)) * w)(mx.array(3.0)).item() == 4.0
+    assert state[0].item() == 2
 
 
 def test_what_escapes_a_trace_says_that_it_has_no_value():

@@ -174,6 +174,64 @@ def test_what_depends_on_a_reduced_result_is_outside_of_its_group():
     assert second.primitive.name == "subtract"
 
 
+def test_a_group_that_was_read_does_not_grow_behind_its_readers_back():
+    def function(x, r):
+        a = mx.exp(x)
+        u = mx.min(a, axis=1, keepdims=True)
+        b = mx.exp(r)
+        return b + u, a * b, u  # plans begin at the last; b + u must not join b, where a * b joins a
+
+    plan = plan_of(function, (4, 8), (4, 1))
+    assert [s.primitive.name for s in plan.steps] == ["exp", "min", "exp", "multiply", "add"]
+    fused = fusion.fuse(plan, always)
+    known = {0, 1}
+    for step in fused.steps:
+        assert {*step.inputs} <= known
+        known |= {*step.outputs}
+
+
+def test_a_reduced_result_never_lies_over_what_other_rows_read():
+    function = mx.compile(lambda x, w: (x * mx.cumsum(w)).sum(axis=1))
+    x, w = np.arange(256, dtype=np.float32).reshape(16, 16), np.arange(16, dtype=np.float32)
+    assert function(mx.array(x), mx.array(w)).tolist() == (x * np.cumsum(w)).sum(axis=1).tolist()
+
+
+def several_uses(x):
+    a = mx.sin(x)
+    c = mx.exp(a)
+    d = a * 2.0 + c
+    return [a * d, d - c]
+
+
+def results_that_are_read_again(x):
+    e = mx.sin(x)
+    return [e, mx.exp(e), mx.cos(mx.exp(e))]
+
+
+def updated_by_itself(x):
+    y = mx.sin(x)
+    y[::-1] = y
+    return [y]
+
+
+def updated_part(x):
+    y = mx.sin(x)[100:]
+    y[3:7] = x[:4]
+    z = mx.cos(x)[::2]
+    z[3:7] = x[:4]
+    return [y, z]
+
+
+@pytest.mark.parametrize("function", [several_uses, results_that_are_read_again, updated_by_itself, updated_part])
+def test_no_value_is_written_over_while_it_is_needed(function, monkeypatch):
+    monkeypatch.setenv("OUTLIVE_DISABLE_FUSION", "1")
+    x = mx.array(np.random.default_rng(0).normal(size=500).astype(np.float32))
+    compiled = mx.compile(function)
+    for _ in range(2):
+        for one, all_at_once in zip(function(x), compiled(x), strict=True):
+            np.testing.assert_array_equal(bits(one), bits(all_at_once))
+
+
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16, mx.int32])
 @pytest.mark.parametrize("shape", [(9, 1), (9, 63), (33, 65), (1, 500), (70, 5000), (3, 4, 130)])
 @pytest.mark.parametrize("op", ["sum", "max", "min"])
@@ -205,6 +263,36 @@ def test_fused_reductions_are_served_by_one_kernel():
         generator._select_rows = original
     assert served
     assert all(s is not None for s in served)
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+def test_the_reference_kernel_of_a_group_rounds_as_its_members_do(dtype):
+    def function(x, y):
+        a = mx.maximum(x * y + 0.3, x)
+        return [mx.where(a > y, a, x * x), mx.sum(a - y, axis=-1)]
+
+    rng = np.random.default_rng(1)
+    x, y = (mx.array(rng.normal(size=s).astype(np.float32)).astype(dtype) for s in ((4, 9), (9,)))
+    with Trace() as trace:
+        arguments = [placeholder(a._node.layout, trace) for a in (x, y)]
+        plan = make_plan(arguments, [o._node for o in function(*map(mx_array, arguments))])
+    from outlive.backends.cpu.kernels.fused import ends, serves
+
+    fused = fusion.fuse(plan, serves, ends)
+    known = [np.array(a.view(mx.uint16) if dtype is mx.bfloat16 else a) for a in (x, y)]
+    known += [np.array(mx_array(n).view(mx.uint16) if dtype is mx.bfloat16 else mx_array(n)) for n in plan.constants]
+    group = next(s for s in fused.steps if s.primitive.name == "fused")
+    assert group.primitive.ends
+    seen = group.layout if isinstance(group.layout, tuple) else (group.layout,)
+    writes = [np.full(n.shape, 77, n.dtype.storage) for n in seen]
+    group.primitive.reference(np, tuple(known[i] for i in group.inputs), writes)
+    made = dict(zip(group.outputs, writes, strict=True))
+    expected = function(x, y)
+    first = made[plan.outputs[0]].view(np.uint16 if dtype.size == 2 else np.uint32)
+    np.testing.assert_array_equal(first, bits(expected[0]))
+    total = next(w for v, w in made.items() if v != plan.outputs[0]).astype(np.float64)
+    if dtype is not mx.bfloat16:
+        np.testing.assert_allclose(total.reshape(-1), np.array(expected[1], np.float64), rtol=2e-3)
 
 
 def test_groups_that_are_too_large_are_cut():
