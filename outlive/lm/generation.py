@@ -9,6 +9,7 @@ from typing import Literal
 
 import outlive.core as mx
 from outlive.lm.cache import KVCache
+from outlive.lm.decoding import Decoder
 from outlive.lm.errors import PromptError
 from outlive.lm.families import Network
 from outlive.lm.progress import Progress
@@ -84,12 +85,13 @@ def generate_tokens(
     room = network.context_length - len(ids)
     limit = min(max_tokens, room)
     cache = network.make_cache()
-    token = sampler(prefill(network, ids, cache, progress))
+    token, state = sampler.draw(prefill(network, ids, cache, progress), sampler.start())
     mx.async_eval(token)
+    decoder = Decoder(network, sampler, state, cache)
     first_read = None
     for count in range(1, limit + 1):
         if count < limit:
-            following = sampler(network.logits(network.hidden(token[None], cache))[:, -1])
+            following = decoder.next(token)
             mx.async_eval(following)
         value = int(token.item())
         now = time.perf_counter()

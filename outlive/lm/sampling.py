@@ -14,6 +14,8 @@ SEED_MAX = (1 << 64) - 1
 class Sampler:
     """Picks tokens: the likeliest at temperature 0, else at random by softmax(logits / temperature).
 
+    It holds no state: what changes from draw to draw is handed in and back, so a step that samples can be compiled.
+
     Attributes:
         seed: of the random draws; chosen by the system where None was given. Same seed, same tokens.
 
@@ -28,11 +30,14 @@ class Sampler:
             raise PromptError(f"seed is {seed}, but must lie between 0 and {SEED_MAX}")
         self.temperature = temperature
         self.seed = secrets.randbits(64) if seed is None else seed
-        self._key = mx.random.key(self.seed) if temperature > 0 else None
 
-    def __call__(self, logits: mx.array) -> mx.array:
-        """Logits of shape (batch, vocabulary) to token ids of shape (batch,), lazily."""
-        if self._key is None:
-            return mx.argmax(logits, axis=-1)
-        self._key, draw = mx.random.split(self._key)
-        return mx.random.categorical(logits * (1.0 / self.temperature), axis=-1, key=draw)
+    def start(self) -> list[mx.array]:
+        """The state before the first draw: the key of the seed, or nothing where nothing is random."""
+        return [mx.random.key(self.seed)] if self.temperature > 0 else []
+
+    def draw(self, logits: mx.array, state: list[mx.array]) -> tuple[mx.array, list[mx.array]]:
+        """Logits of shape (batch, vocabulary) to token ids of shape (batch,), and the next state."""
+        if self.temperature == 0:
+            return mx.argmax(logits, axis=-1), []
+        key, draw_key = mx.random.split(state[0])
+        return mx.random.categorical(logits * (1.0 / self.temperature), axis=-1, key=draw_key), [key]

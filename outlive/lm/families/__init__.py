@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import outlive.core as mx
-from outlive.lm.cache import KVCache
+from outlive.lm.cache import KVCache, LayerCache
 from outlive.lm.errors import ModelError
 from outlive.lm.metadata import Metadata
 from outlive.lm.weights import Weights
 
 
 class Network(Protocol):
-    """What generation needs of a family."""
+    """What generation needs of a family.
+
+    ``decode_steps`` is empty at first; :mod:`outlive.lm.decoding` keeps its compiled steps there, by temperature.
+    """
 
     context_length: int
     vocabulary_size: int
+    decode_steps: dict[float, Callable]
 
     def make_cache(self) -> list[KVCache]:
         """An empty cache, one entry a layer."""
         ...
 
-    def hidden(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
+    def hidden(self, ids: mx.array, cache: Sequence[LayerCache]) -> mx.array:
         """Token ids (batch, tokens) to final hidden states (batch, tokens, dims); appends to the cache."""
         ...
 

@@ -7,10 +7,11 @@ two numbers that rotate together are neighbours: rotary positions are the interl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import outlive.core as mx
-from outlive.lm.cache import KVCache
+from outlive.lm.cache import KVCache, LayerCache
 from outlive.lm.errors import ModelError
 from outlive.lm.layers import Linear
 from outlive.lm.metadata import Metadata
@@ -86,6 +87,7 @@ class Llama:
         self.config = config
         self.context_length = config.context_length
         self.vocabulary_size = config.vocabulary_size
+        self.decode_steps: dict[float, Callable] = {}
         self._embedding = weights.embedding("token_embd", config.vocabulary_size, config.dims)
         rope = _Rope(config, weights)
         self._layers = [_Layer(config, weights, f"blk.{index}", rope) for index in range(config.layers)]
@@ -98,7 +100,7 @@ class Llama:
     def make_cache(self) -> list[KVCache]:
         return [KVCache() for _ in self._layers]
 
-    def hidden(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
+    def hidden(self, ids: mx.array, cache: Sequence[LayerCache]) -> mx.array:
         x = self._embedding(ids)
         for layer, entry in zip(self._layers, cache, strict=True):
             x = layer(x, entry)
@@ -119,7 +121,7 @@ class _Rope:
             exponents = mx.arange(0, self._dims, 2, dtype=mx.float32) / self._dims
             self._wavelengths = mx.power(mx.array(self._base, mx.float32), exponents) * factors
 
-    def __call__(self, x: mx.array, offset: int) -> mx.array:
+    def __call__(self, x: mx.array, offset: int | mx.array) -> mx.array:
         base = self._base if self._wavelengths is None else None
         return mx.fast.rope(
             x, self._dims, traditional=True, base=base, scale=self._scale, offset=offset, freqs=self._wavelengths
@@ -141,19 +143,19 @@ class _Layer:
         self._up = weights.linear(f"{name}.ffn_up", config.hidden_dims, config.dims)
         self._down = weights.linear(f"{name}.ffn_down", config.dims, config.hidden_dims)
 
-    def __call__(self, x: mx.array, cache: KVCache) -> mx.array:
+    def __call__(self, x: mx.array, cache: LayerCache) -> mx.array:
         epsilon = self._config.norm_epsilon
         x = x + self._attention(mx.fast.rms_norm(x, self._attention_norm, epsilon), cache)
         return x + self._feed_forward(mx.fast.rms_norm(x, self._feed_forward_norm, epsilon))
 
-    def _attention(self, x: mx.array, cache: KVCache) -> mx.array:
+    def _attention(self, x: mx.array, cache: LayerCache) -> mx.array:
         config = self._config
         tokens = x.shape[1]
         query = self._rope(self._split_heads(self._query(x), config.heads), cache.offset)
         key = self._rope(self._split_heads(self._key(x), config.key_heads), cache.offset)
         keys, values = cache.update(key, self._split_heads(self._value(x), config.key_heads))
         mixed = mx.fast.scaled_dot_product_attention(
-            query, keys, values, scale=config.head_dims**-0.5, mask="causal" if tokens > 1 else None
+            query, keys, values, scale=config.head_dims**-0.5, mask=cache.mask(tokens)
         )
         if tokens > 1:
             mixed = mixed.transpose(0, 2, 1, 3)
