@@ -125,7 +125,7 @@ class World:
         if self.profile.own_queue:
             from outlive.backends.sim.cpu import SimCpuDevice
 
-            return SimCpuDevice(runtime, index, self.engine, self.arena, self.profile)
+            return SimCpuDevice(runtime, index, self.engine, self.arena, self.profile, name)
         return SimDevice(runtime, index, self.engine, self.arena, self.profile, name)
 
     @contextlib.contextmanager

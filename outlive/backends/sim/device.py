@@ -208,7 +208,7 @@ class SimDevice(SimMemory):
             event = other.state.events.get(awaited)
             if event is not None:
                 submit(number, Await(event))
-            elif other.state.told < awaited:
+            elif other.completed < awaited:
                 raise Violation("fence", f"{command_buffer!r} waits for tick {awaited} of {other}, which was never submitted.", "")
         resources = set()
         for index, (_, kernel, reads, writes, origin) in enumerate(command_buffer.records):
