@@ -66,9 +66,9 @@ class Trace:
 def trace_of(inputs: Sequence[Node]) -> Trace | bool:
     """The live trace that a node with these inputs belongs to; False where there is none."""
     for node in inputs:
-        trace = node.traced
+        trace: Any = node.traced
         if trace and trace.live:
-            return trace
+            return trace  # type: ignore[no-any-return]
     return False
 
 

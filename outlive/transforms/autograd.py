@@ -19,7 +19,7 @@ from outlive.transforms.trees import arrays_of, rebuild
 
 
 def _zeros(node: Node) -> array:
-    return zeros(node.layout.shape, node.layout.dtype)
+    return zeros(node.layout.shape, node.layout.dtype)  # type: ignore[arg-type]  # the runtime knows types by protocol
 
 
 def _grouped(tape: list[Node]) -> dict[Node, dict[int, Node]]:

@@ -92,12 +92,12 @@ class _Entry:
     __slots__ = ("layout", "paths", "plan", "primitive", "result", "sources")
 
     def __init__(self, plan: Plan, result: Any, paths: list[tuple[Any, ...]]) -> None:
-        given = plan.count + len(plan.constants)
+        given = plan.argument_count + len(plan.constants)
         computed = list(dict.fromkeys([n for n in plan.outputs if n >= given]))
         places = {n: k for k, n in enumerate(computed)}
         self.sources = [(n, -1) if n < given else (-1, places[n]) for n in plan.outputs]
         self.plan = plan._replace(outputs=tuple(computed))
-        self.primitive = Compiled._new((fused_for_device(self.plan), {}, frozenset(range(plan.count))))
+        self.primitive = Compiled._new((fused_for_device(self.plan), {}, frozenset(range(plan.argument_count))))
         layouts = tuple([plan.layouts[n] for n in computed])
         self.layout: Any = layouts[0] if len(layouts) == 1 else layouts
         self.result = result

@@ -46,7 +46,7 @@ class Exported(NamedTuple):
 
     def signature(self) -> tuple[Any, ...]:
         """What tells traces apart: the arguments' types and shapes (their number of axes alone where shapeless)."""
-        seen = self.plan.layouts[: self.plan.count]
+        seen = self.plan.layouts[: self.plan.argument_count]
         shapes = [(n.dtype.name, n.ndim if self.shapeless else n.shape) for n in seen]
         return (self.positional, self.keywords, tuple(shapes))
 
@@ -223,7 +223,7 @@ def _trace_header(exported: Exported, blobs: list[bytes], offset: int) -> tuple[
         "positional": exported.positional,
         "keywords": exported.keywords,
         "shapeless": exported.shapeless,
-        "arguments": [_encoded_layout(n) for n in plan.layouts[: plan.count]],
+        "arguments": [_encoded_layout(n) for n in plan.layouts[: plan.argument_count]],
         "constants": constants,
         "steps": steps,
         "outputs": plan.outputs,
@@ -406,12 +406,12 @@ def _describe(exported: Exported, callback: Callable[[dict[str, Any]], Any]) -> 
     def named(values: Sequence[int]) -> list[tuple[Any, ...]]:
         return [(_label(v), plan.layouts[v].shape, plan.layouts[v].dtype) for v in values]
 
-    callback({"type": "inputs", "inputs": named(range(plan.count))})
-    numbers = range(exported.positional, plan.count)
+    callback({"type": "inputs", "inputs": named(range(plan.argument_count))})
+    numbers = range(exported.positional, plan.argument_count)
     pairs = [(k, _label(n)) for k, n in zip(exported.keywords, numbers, strict=True)]
     callback({"type": "keyword_inputs", "keywords": pairs})
     callback({"type": "outputs", "outputs": named(plan.outputs)})
-    constants = [(_label(plan.count + k), wrap(n)) for k, n in enumerate(plan.constants)]
+    constants = [(_label(plan.argument_count + k), wrap(n)) for k, n in enumerate(plan.constants)]
     callback({"type": "constants", "constants": constants})
     for step in plan.steps:
         callback({
@@ -449,7 +449,7 @@ class _Imported:
             if len(positional) != trace.positional or {*named} != {*keywords}:
                 continue
             nodes = [a._node for a in (*positional, *[named[k] for k in keywords])]
-            wanted = trace.plan.layouts[: trace.plan.count]
+            wanted = trace.plan.layouts[: trace.plan.argument_count]
             if all(_fits(n.layout, w, trace.shapeless) for n, w in zip(nodes, wanted, strict=True)):
                 return trace, nodes
         return None
@@ -467,7 +467,7 @@ class _Imported:
     @staticmethod
     def _words(trace: Exported) -> str:
         names = [*[""] * trace.positional, *[f"{k}=" for k in trace.keywords]]
-        seen = trace.plan.layouts[: trace.plan.count]
+        seen = trace.plan.layouts[: trace.plan.argument_count]
         return "(" + ", ".join([f"{k}{n.dtype.name}{list(n.shape)}" for k, n in zip(names, seen, strict=True)]) + ")"
 
 

@@ -18,7 +18,7 @@ from outlive.graph.primitive import Primitive
 from outlive.runtime.layout import Layout
 from outlive.transforms.plan import Plan, Step
 
-GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused"}
+GENERATORS = {"cpu": "outlive.backends.cpu.kernels.fused", "gpu": "outlive.backends.cuda.kernels.fused"}
 """The module that generates kernels for a kind of device; its `serves` and `ends` say what it fuses."""
 
 LIMIT_MEMBERS = 256

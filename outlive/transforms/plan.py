@@ -36,11 +36,11 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`layouts`: of every value. `constants`: nodes of the values after the arguments. `stream`: of all steps; None
-    where they differ.
+    """`argument_count`: values that are arguments. `constants`: nodes of the values after them. `layouts`: of all
+    values. `stream`: of all steps; None where they differ.
     """
 
-    count: int
+    argument_count: int
     constants: tuple[Node, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]

@@ -38,6 +38,11 @@ class Slot:
         self.escapes = False
         self.offset = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes, as far as they are known: an argument's buffer may be larger than what is seen of it."""
+        return self.layout.nbytes
+
 
 class Planned:
     """What `Operand` is to a real encoder: a slot under a layout; `offset` in bytes."""

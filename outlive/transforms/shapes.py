@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from outlive.graph.primitive import Primitive
 from outlive.ops.broadcast import Elementwise
@@ -117,12 +117,12 @@ def reshaped_plan(plan: Plan, arguments: Sequence[Layout]) -> Plan:
     """The plan for arguments of other shapes and the same types; raises ValueError where an op has no rule for that."""
     if all(a.same(b) for a, b in zip(arguments, plan.layouts, strict=False)):
         return plan
-    layouts = [*arguments, *plan.layouts[plan.count : plan.count + len(plan.constants)]]
+    layouts = [*arguments, *plan.layouts[plan.argument_count : plan.argument_count + len(plan.constants)]]
     steps = []
     for step in plan.steps:
         before = [plan.layouts[i] for i in step.inputs]
         made = _shape(step.primitive, [layouts[i] for i in step.inputs], step.layout, before)
-        layouts += made if type(made) is tuple else (made,)  # type: ignore[operator]
+        layouts += cast("Sequence[Layout]", made if type(made) is tuple else (made,))
         primitive = step.primitive
         if primitive.name == "reshape":
             primitive = type(primitive).make(made.shape)  # type: ignore[union-attr]

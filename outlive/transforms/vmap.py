@@ -52,7 +52,9 @@ def _input_axes(args: Any, in_axes: Any) -> tuple[list[array], list[int | None],
     if len(args) == 1 and isinstance(in_axes, dict):
         in_axes = (in_axes,)
     pairs = paired("vmap", "in_axes", args, in_axes)
-    given, axes, length = [], [], None
+    given: list[array] = []
+    axes: list[int | None] = []
+    length: int | None = None
     for leaf, axis in pairs:
         given.append(leaf)
         if _checked_axis("in_axes", axis) is None:

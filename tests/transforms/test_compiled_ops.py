@@ -32,6 +32,7 @@ FAMILIES = {
     "reductions": lambda x, y, q, w: [x.sum(), x.max(axis=0), mx.logsumexp(x, axis=1), x.var(axis=0), mx.argmin(x)],
     "softmax": lambda x, y, q, w: [mx.softmax(x, axis=0), mx.softmax(x.T, axis=-1)],
     "shapes": lambda x, y, q, w: [x.T.reshape(4, 12), mx.pad(x, ((1, 2), (0, 3))), mx.tile(x, (2, 1)), x[::-1, 1:7:2]],
+    "copies": lambda x, y, q, w: [mx.contiguous(x.T) + 1.0, mx.contiguous(x)[::2], mx.as_strided(x, (3, 4), (8, 1), 2)],
     "joins": lambda x, y, q, w: [mx.concatenate([x, x * 2.0], axis=1), *mx.split(x, 3, axis=0), mx.stack([x, -x])],
     "indexing": lambda x, y, q, w: [x[mx.array([3, 1])], mx.take(x, mx.array([0, 2]), axis=1), updated(x)],
     "scans and sorts": lambda x, y, q, w: [

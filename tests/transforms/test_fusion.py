@@ -332,7 +332,7 @@ def random_plans(draw):
 @given(plan=random_plans())
 def test_no_group_depends_on_itself_and_every_step_follows_what_it_reads(plan):
     fused = fusion.fuse(plan, always)
-    known = {*range(plan.count)}
+    known = {*range(plan.argument_count)}
     members = 0
     for step in fused.steps:
         assert {*step.inputs} <= known

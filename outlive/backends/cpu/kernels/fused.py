@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from outlive.backends.cpu.abi import CpuKernel, Selection
 from outlive.backends.cpu.features import features
@@ -44,16 +45,15 @@ def _narrowed(k: Emitter, value: Value, storage: Storage) -> Value:
     return raw.bitcast(I16) if storage is F16 else raw
 
 
-def serves(primitive, reads: Sequence, write) -> bool:
+def serves(primitive: Any, reads: Sequence[Any], write: Any) -> bool:
     """Whether a fused kernel may hold `primitive` for operands of these layouts: its own compiled kernel serves
     them.
     """
     if not features().vector:
         return False
-    sources = [STORAGES.get(r.dtype.name) for r in reads]
-    target = STORAGES.get(write.dtype.name)
-    if target is None or None in sources:
+    if any(o.dtype.name not in STORAGES for o in (*reads, write)):
         return False
+    sources, target = [STORAGES[r.dtype.name] for r in reads], STORAGES[write.dtype.name]
     if primitive.name == _CAST:
         return elementwise._castable(sources[0], target)
     if primitive.name in _WHERE:
@@ -69,7 +69,7 @@ def serves(primitive, reads: Sequence, write) -> bool:
 _END_SERIAL_ELEMENTS = 1 << 16
 
 
-def ends(primitive, reads: Sequence, write) -> bool:
+def ends(primitive: Any, reads: Sequence[Any], write: Any) -> bool:
     """Whether a fused kernel may end in this reduction: over the last axes, in rows enough to be shared."""
     if not features().vector or primitive.name not in ("sum", "max", "min"):
         return False
@@ -95,7 +95,7 @@ def _member(k: Emitter, op: str, sources: Sequence[Storage], target: Storage, va
 class _Body:
     """What a group computes, in words that name its kernel: ops, types and references."""
 
-    def __init__(self, primitive, reads: Sequence) -> None:
+    def __init__(self, primitive: Any, reads: Sequence[Any]) -> None:
         self.reads = [STORAGES[r.layout.dtype.name] for r in reads]
         self.made = [STORAGES[layout.dtype.name] for layout in primitive.layouts]
         self.members = [(p.name, refs) for p, refs in primitive.members]
@@ -218,7 +218,7 @@ def _joined(dims: Sequence[int], strides: Sequence[int]) -> int | None:
     return kept[-1][1] if kept else 0
 
 
-def _select_rows(body: _Body, reads: list, writes: list, primitive) -> Selection | None:
+def _select_rows(body: _Body, reads: list, writes: list, primitive: Any) -> Selection | None:
     reduction, (source,) = primitive.members[-1]
     seen = reads[source].layout if source >= 0 else primitive.layouts[-1 - source]
     split = reduce._split(seen.shape, reduction.axes)

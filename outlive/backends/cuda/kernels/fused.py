@@ -28,6 +28,11 @@ def serves(primitive: Any, reads: Sequence[Any], write: Any) -> bool:
     return expression_of(primitive.name, types[:-1], types[-1], primitive) is not None  # type: ignore[arg-type]
 
 
+def ends(primitive: Any, reads: Sequence[Any], write: Any) -> bool:
+    """Whether a group may end in this reduction: no generated kernel reduces yet."""
+    return False
+
+
 def select_fused(library: Library, kernel: Any, reads: Any, writes: Any) -> NativeLaunch | None:
     """The kernel of a group; None where it cannot be made for these operands."""
     inputs = [TYPES.get(o.layout.dtype.name) for o in reads]
