@@ -1,7 +1,7 @@
 """Quantization in groups along the last axis: `affine` (scale * q + bias) and the microscaling modes mxfp4, mxfp8 and
 nvfp4.
 
-A dequantized value is scale * q + bias in float32, rounded once to the type asked for.
+A dequantized value is scale * q + bias, rounded once to float32, and then to the type asked for.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def decode(xp: Any, words: Any, scales: Any, biases: Any, plan: Scheme, ratio: A
     found = codes.unpack(xp, words, plan.bits)
     groups = found.reshape(*scales.shape, plan.group_size)
     if plan.affine:
-        values = groups * scales[..., None].astype(xp.float32) + biases[..., None].astype(xp.float32)
+        # one rounding, as a fused multiply-add has
+        values = (groups * scales[..., None].astype(xp.float64) + biases[..., None]).astype(xp.float32)
     elif plan.mode == "nvfp4":
         factor = codes.fp8_decode(xp, scales)
         if ratio is not None:
