@@ -1,6 +1,8 @@
-"""Random numbers from threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): same key, same bits, on every device.
+"""Random numbers from threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): same key,
+same bits, on every device.
 
-Functions without a key take the next one of the global state, `state[0]`, a live array that can be read, assigned and captured.
+Functions without a key take the next one of the global state, `state[0]`, a live array that can be read, assigned and
+captured.
 """
 
 from __future__ import annotations
@@ -8,40 +10,49 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import Dtype, as_array, checked_shape, dtypes, layout, normal_axis
+from outlive.ops.common import Dtype, as_array, checked_shape, constant, dtypes, layout, normal_axis
 from outlive.ops.common import broadcast_shapes as common_shape
-from outlive.ops.elementwise import less, maximum, minimum
+from outlive.ops.elementwise import add, less, maximum, minimum
 from outlive.ops.gather import take
+from outlive.ops.matmul import matmul
 from outlive.ops.reduce import argmax
+from outlive.ops.reduce import max as largest
+from outlive.ops.scan import cumsum
 from outlive.ops.shape import broadcast_to, expand_dims, moveaxis, reshape
-from outlive.ops.sort import argsort
-from outlive.ops.unary import abs, astype, erf, erfinv, floor, log, log1p, sign
+from outlive.ops.slicing import axis_range
+from outlive.ops.sort import argsort, searchsorted
+from outlive.ops.unary import abs, astype, erf, erfinv, exp, floor, log, log1p, sign, sqrt
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
 LARGEST_WORD = float(2**32 - 1)
+BLOCK = 1 << 14
+"""Counters of one step of a reference kernel: they stay in a core's cache."""
 
 
-def threefry(xp: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Twenty rounds of threefry-2x32 over vectors of counters (uint32)."""
+def threefry(xp: Any, key: tuple[Any, Any], x: Any, y: Any) -> None:
+    """Twenty rounds of threefry-2x32, in place, over vectors of counters (x, y) of uint32."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ xp.uint32(PARITY))
-    x, y = counter[0] + keys[0], counter[1] + keys[1]
+    x += keys[0]
+    y += keys[1]
     for group in range(5):
         for distance in ROTATIONS[group % 2]:
-            x = x + y
-            y = (y << xp.uint32(distance)) | (y >> xp.uint32(32 - distance))
-            y = y ^ x
-        x = x + keys[(group + 1) % 3]
-        y = y + keys[(group + 2) % 3] + xp.uint32(group + 1)
-    return x, y
+            x += y
+            low = y >> xp.uint32(32 - distance)
+            y <<= xp.uint32(distance)
+            y |= low
+            y ^= x
+        x += keys[(group + 1) % 3]
+        y += keys[(group + 2) % 3]
+        y += xp.uint32(group + 1)
 
 
 class RandomBits(Primitive):
@@ -53,20 +64,24 @@ class RandomBits(Primitive):
     shape: tuple[int, ...]
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
+        # counters (j, half + j) give words j and half + j; the middle one of an odd count comes from (half, 0)
         keys = reads[0].reshape(-1, 2)
-        out = writes[0].reshape(keys.shape[0], -1) if writes[0].size else writes[0]
-        if not out.size:
-            return
-        count = out.shape[1]
-        half, odd = count // 2, count % 2
-        first = (keys[:, :1], keys[:, 1:])
-        j = xp.arange(half, dtype=xp.uint32)
-        out[:, :half], out[:, half + odd :] = threefry(xp, first, (j, j + xp.uint32(half + odd)))
+        words = writes[0].reshape(keys.shape[0], math.prod(self.shape))
+        count = words.shape[1]
+        half, odd = divmod(count, 2)
+        for start in range(0, half, BLOCK):
+            stop = min(start + BLOCK, half)
+            x, y = words[:, start:stop], words[:, half + odd + start : half + odd + stop]
+            x[...] = xp.arange(start, stop, dtype=xp.uint32)
+            y[...] = xp.arange(half + odd + start, half + odd + stop, dtype=xp.uint32)
+            threefry(xp, (keys[:, :1], keys[:, 1:]), x, y)
         if odd:
-            last = (xp.full((1,), half, xp.uint32), xp.zeros((1,), xp.uint32))
-            out[:, half : half + 1] = threefry(xp, first, last)[0]
-        if not xp.may_share_memory(out, writes[0]):
-            writes[0][...] = out.reshape(writes[0].shape)
+            middle, rest = words[:, half : half + 1], xp.zeros((keys.shape[0], 1), xp.uint32)
+            middle[...] = half
+            threefry(xp, (keys[:, :1], keys[:, 1:]), middle, rest)
+
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return 4 * 8 * min(writes[0].size, BLOCK * max(1, reads[0].size // 2)) + 64 * reads[0].size
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
         return [None]
@@ -83,35 +98,78 @@ def _bits_of(keys: array, shape: tuple[int, ...], stream: Any = None) -> array:
 def _checked_key(op: str, key: Any) -> array:
     key = as_array(key)
     if key.dtype is not dtypes.uint32 or key.shape != (2,):
-        raise ValueError(f"[{op}] A key is an array of two uint32 words, made by mx.random.key; got {key.dtype.name}{list(key.shape)}.")
+        raise ValueError(
+            f"[{op}] A key is an array of two uint32 words, as key() makes; got {key.dtype.name}{list(key.shape)}."
+        )
     return key
 
 
 def key(seed: int) -> array:
-    """The key of a seed (any integer; 64 bits count): an array of two uint32 words."""
-    seed = int(seed)
-    return array(np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32))
+    """The key of a seed: two uint32 words, the upper and the lower half of it.
+
+    Raises TypeError for a seed that is no integer of 64 bits without sign.
+    """
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise TypeError(f"[key] A seed is an integer from 0 to 2**64 - 1; got {seed!r}.")
+    return array(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
 
 
-state: list[array] = []
-"""The global state: one key. Assign `state[0]` to set it."""
+class State(list):  # type: ignore[type-arg]  # of arrays
+    """The list of one key that functions without a key advance; seeded from the clock when it is first looked at."""
+
+    def _seeded(self) -> State:
+        if not super().__len__():
+            super().append(key(time.time_ns() // 1000))
+        return self
+
+    def __len__(self) -> int:
+        return list.__len__(self._seeded())
+
+    def __iter__(self) -> Iterator[array]:
+        return list.__iter__(self._seeded())
+
+    def __getitem__(self, index: Any) -> Any:
+        return list.__getitem__(self._seeded(), index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        list.__setitem__(self._seeded(), index, value)
+
+    def __repr__(self) -> str:
+        return list.__repr__(self._seeded())
+
+
+state: list[array] = State()
+"""The global state, alive: one key. It can be read, assigned (`state[0] = key(7)`) and captured by `compile`."""
 
 _lock = threading.Lock()
 
 
 def seed(seed: int) -> None:
-    """Set the global state from an integer."""
+    """Set the global state from an integer; raises TypeError as `key` does."""
+    made = key(seed)
     with _lock:
-        state[:] = [key(seed)]
+        state[0] = made
+
+
+def set_state(keys: Sequence[array]) -> None:
+    """Set the global state from a list of one key; raises ValueError for anything else."""
+    if len(keys) != 1:
+        raise ValueError(f"[random] The state is a list of one key; got {len(keys)}.")
+    made = _checked_key("random", keys[0])
+    with _lock:
+        state[0] = made
 
 
 def _next_key() -> array:
+    """A key for one call; the state moves on. Safe for any number of threads, and nothing is evaluated."""
     with _lock:
-        if not state:
-            state[:] = [key(time.time_ns() // 1000)]
-        following, made = (row for row in split(state[0]))
-        state[0] = following
-        return made
+        pair = split(state[0])
+        state[0] = _row(pair, 0)
+    return _row(pair, 1)
+
+
+def _row(keys: array, index: int) -> array:
+    return reshape(axis_range(keys, 0, index, 1), (2,))
 
 
 def _key(op: str, given: Any) -> array:
@@ -120,7 +178,7 @@ def _key(op: str, given: Any) -> array:
 
 def split(key: Any, num: int = 2, stream: Any = None) -> array:
     """`num` independent keys from one: an array (num, 2) of uint32. Raises ValueError for something that is no key."""
-    return _bits_of(_checked_key("split", key), (int(num), 2), stream)
+    return _bits_of(_checked_key("split", key), checked_shape("split", (num, 2)), stream)
 
 
 def _floating(op: str, dtype: Dtype | None) -> Dtype:
@@ -136,7 +194,12 @@ def _unit(shape: tuple[int, ...], made: array, stream: Any) -> array:
 
 
 def uniform(
-    low: Any = 0, high: Any = 1, shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
+    low: Any = 0,
+    high: Any = 1,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    key: Any = None,
+    stream: Any = None,
 ) -> array:
     """Numbers uniform in [low, high): `low`, `high` numbers or arrays that broadcast to `shape`; `dtype` a float type.
 
@@ -153,9 +216,15 @@ def uniform(
 
 
 def normal(
-    shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, loc: Any = None, scale: Any = None, key: Any = None, stream: Any = None
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    loc: Any = None,
+    scale: Any = None,
+    key: Any = None,
+    stream: Any = None,
 ) -> array:
-    """Normally distributed numbers of mean `loc` (0) and deviation `scale` (1), numbers or arrays; `dtype` a float or complex type.
+    """Normally distributed numbers of mean `loc` (0) and deviation `scale` (1), numbers or arrays; `dtype` a float or
+    complex type.
 
     Raises ValueError for other types or something that is no key.
     """
@@ -181,38 +250,65 @@ def _symmetric(unit: array) -> array:
 
 
 def multivariate_normal(
-    mean: Any, cov: Any, shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
+    mean: Any,
+    cov: Any,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    key: Any = None,
+    stream: Any = None,
 ) -> array:
-    """Jointly normal vectors: `mean` (..., n), covariance `cov` (..., n, n), `shape` in front. float32 alone; ValueError otherwise."""
+    """Jointly normal vectors: `mean` (..., n), covariance `cov` (..., n, n), `shape` in front.
+
+    float32 alone; ValueError otherwise.
+    """
     from outlive.ops.linalg import svd
 
     mean, cov = as_array(mean), as_array(cov)
     if dtype is not dtypes.float32:
         raise ValueError(f"[multivariate_normal] Only float32 is served; got {None if dtype is None else dtype.name}.")
     if mean.ndim < 1 or cov.ndim < 2 or cov.shape[-1] != cov.shape[-2] or cov.shape[-1] != mean.shape[-1]:
-        raise ValueError(f"[multivariate_normal] A mean of shape {mean.shape} does not go with a covariance of shape {cov.shape}.")
+        raise ValueError(
+            f"[multivariate_normal] A mean of shape {mean.shape} does not go with a covariance of shape {cov.shape}."
+        )
     n = mean.shape[-1]
     batch = common_shape("multivariate_normal", mean.shape[:-1], cov.shape[:-2])
-    out = (*checked_shape("multivariate_normal", shape), *batch) if shape else batch
-    u, s, vt = svd(cov)
-    white = normal((*out, n), dtypes.float32, key=key, stream=stream) * (s**0.5)  # type: ignore[operator]
-    return mean + reshape(expand_dims(white, -2) @ vt, (*out, n))  # type: ignore[operator]
+    out = checked_shape("multivariate_normal", shape) if shape else batch
+    if common_shape("multivariate_normal", out, batch) != out:
+        raise ValueError(f"[multivariate_normal] Means and covariances of shape {batch} do not broadcast to {out}.")
+    # the symmetric root of the covariance: signs of singular vectors cancel
+    u, s, vt = svd(astype(cov, dtypes.float32))
+    root = matmul(u * expand_dims(sqrt(s), -2), vt)  # type: ignore[operator]
+    white = normal((*out, n), dtypes.float32, key=key, stream=stream)
+    return add(mean, reshape(matmul(expand_dims(white, -2), root), (*out, n)), stream=stream)
 
 
 def randint(
-    low: Any, high: Any, shape: Sequence[int] = (), dtype: Dtype | None = dtypes.int32, key: Any = None, stream: Any = None
+    low: Any,
+    high: Any,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.int32,
+    key: Any = None,
+    stream: Any = None,
 ) -> array:
-    """Integers uniform in [low, high): bounds numbers or arrays that broadcast to `shape`. Raises ValueError for a type that is no integer."""
+    """Integers uniform in [low, high): bounds numbers or arrays that broadcast to `shape`.
+
+    Raises ValueError for a type that is no integer.
+    """
     kind = dtype or dtypes.int32
     if kind.category not in (dtypes.signedinteger, dtypes.unsignedinteger):
         raise ValueError(f"[randint] Random integers have an integer type; got {kind.name}.")
+    low, high = as_array(low), as_array(high)
     made = uniform(low, high, shape, dtypes.float32, key, stream)
-    return maximum(astype(floor(made), kind), astype(as_array(low), kind), stream=stream)
+    # a product rounded up may reach the bound, which is not included
+    below = minimum(astype(floor(made), kind), astype(high, kind) - 1)
+    return maximum(below, astype(low, kind), stream=stream)
 
 
 def bernoulli(p: Any = 0.5, shape: Sequence[int] | None = None, key: Any = None, stream: Any = None) -> array:
     """True with probability `p` (a number or an array that broadcasts to `shape`, by default its own shape)."""
-    p = as_array(p, dtypes.float32)
+    p = as_array(p)
+    if p.dtype.category is not dtypes.floating:
+        raise ValueError(f"[bernoulli] A probability is a float; got {p.dtype.name}.")
     out = p.shape if shape is None else checked_shape("bernoulli", shape)
     if common_shape("bernoulli", out, p.shape) != out:
         raise ValueError(f"[bernoulli] Probabilities of shape {p.shape} do not broadcast to {out}.")
@@ -220,18 +316,31 @@ def bernoulli(p: Any = 0.5, shape: Sequence[int] | None = None, key: Any = None,
 
 
 def truncated_normal(
-    lower: Any, upper: Any, shape: Sequence[int] | None = None, dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
+    lower: Any,
+    upper: Any,
+    shape: Sequence[int] | None = None,
+    dtype: Dtype | None = dtypes.float32,
+    key: Any = None,
+    stream: Any = None,
 ) -> array:
-    """Standard normal numbers conditioned to lie between `lower` and `upper` (numbers or arrays that broadcast to `shape`)."""
+    """Standard normal numbers conditioned to lie between `lower` and `upper` (numbers or arrays that broadcast to
+    `shape`).
+    """
     kind = _floating("truncated_normal", dtype)
     root = math.sqrt(2)
     lower, upper = astype(as_array(lower), dtypes.float32), astype(as_array(upper), dtypes.float32)
-    out = common_shape("truncated_normal", lower.shape, upper.shape) if shape is None else checked_shape("truncated_normal", shape)
+    out = (
+        common_shape("truncated_normal", lower.shape, upper.shape)
+        if shape is None
+        else checked_shape("truncated_normal", shape)
+    )
     made = erfinv(uniform(erf(lower / root), erf(upper / root), out, dtypes.float32, key, stream)) * root
     return astype(maximum(minimum(made, upper), lower), kind, stream=stream)
 
 
-def gumbel(shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None) -> array:
+def gumbel(
+    shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
+) -> array:
     """Standard Gumbel numbers, -log(-log(u)); `dtype` a float type."""
     kind = _floating("gumbel", dtype)
     unit = _unit(checked_shape("gumbel", shape), _key("gumbel", key), stream)
@@ -239,9 +348,13 @@ def gumbel(shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key:
 
 
 def laplace(
-    shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, loc: float = 0.0, scale: float = 1.0, key: Any = None,
+    shape: Sequence[int] = (),
+    dtype: Dtype | None = dtypes.float32,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    key: Any = None,
     stream: Any = None,
-) -> array:  # fmt: skip
+) -> array:
     """Laplace numbers around `loc` with scale `scale`; `dtype` a float type."""
     kind = _floating("laplace", dtype)
     spread = _symmetric(_unit(checked_shape("laplace", shape), _key("laplace", key), stream))
@@ -250,31 +363,45 @@ def laplace(
 
 
 def categorical(
-    logits: Any, axis: int = -1, shape: Sequence[int] | None = None, num_samples: int | None = None, key: Any = None, stream: Any = None
+    logits: array,
+    axis: int = -1,
+    shape: Sequence[int] | None = None,
+    num_samples: int | None = None,
+    key: array | None = None,
+    stream: Any = None,
 ) -> array:
-    """Indices (uint32) drawn along `axis` with probabilities softmax(logits), by the largest of logits + Gumbel numbers.
+    """Indices (uint32) drawn along `axis` with probabilities softmax(logits).
 
-    `num_samples`: that many draws for each distribution, as the last axis. `shape`: draws in that shape, to which the logits without `axis`
-    broadcast. Raises ValueError when both are given or the shape does not fit.
+    `num_samples`: that many draws for each distribution, as the last axis. `shape`: draws in that shape, to which the
+    shape of the logits without `axis` broadcasts. One draw each otherwise. Raises ValueError when both are given or the
+    shape does not fit, IndexError for an axis out of range.
     """
     logits = as_array(logits)
     at = normal_axis("categorical", axis, logits.ndim)
     rest = (*logits.shape[:at], *logits.shape[at + 1 :])
     if shape is not None and num_samples is not None:
         raise ValueError("[categorical] Give shape or num_samples, not both.")
-    made = _key("categorical", key)
     if num_samples is not None:
-        noise = gumbel((*logits.shape, int(num_samples)), key=made, stream=stream)
-        return argmax(expand_dims(logits, -1) + noise, at)
-    if shape is None:
-        return argmax(logits + gumbel(logits.shape, key=made, stream=stream), at)
-    out = checked_shape("categorical", shape)
-    if common_shape("categorical", out, rest) != out:
-        raise ValueError(f"[categorical] Draws of shape {out} do not fit distributions of shape {rest}.")
-    place = at - logits.ndim
-    full = list(out)
-    full.insert(len(full) + place + 1, logits.shape[at])
-    return argmax(logits + gumbel(full, key=made, stream=stream), place)
+        out, logits = checked_shape("categorical", (*rest, num_samples)), expand_dims(logits, -1)
+    else:
+        out = rest if shape is None else checked_shape("categorical", shape)
+        if common_shape("categorical", out, rest) != out:
+            raise ValueError(f"[categorical] Draws of shape {out} do not fit distributions of shape {rest}.")
+    made = _key("categorical", key)
+    if out and math.prod(rest) == 1 and logits.size:
+        return _by_inversion(reshape(logits, (-1,)), out, made, stream)
+    place = at - logits.ndim + 1 + len(out)
+    noise = gumbel((*out[:place], logits.shape[at], *out[place:]), key=made)
+    return argmax(logits + noise, place, stream=stream)  # type: ignore[operator]
+
+
+def _by_inversion(logits: array, shape: tuple[int, ...], made: array, stream: Any) -> array:
+    """Draws from one distribution: where a uniform number falls among the running sums of exp(logits)."""
+    logits = astype(logits, dtypes.float32)
+    sums = cumsum(exp(logits - largest(logits)))  # type: ignore[operator]
+    last = axis_range(sums, 0, logits.size - 1, 1)
+    drawn = searchsorted(sums, _unit(shape, made, stream) * last, side="right")  # type: ignore[operator]
+    return minimum(drawn, constant(logits.size - 1, dtypes.uint32), stream=stream)
 
 
 def permutation(x: Any, axis: int = 0, key: Any = None, stream: Any = None) -> array:
@@ -290,6 +417,6 @@ def permutation(x: Any, axis: int = 0, key: Any = None, stream: Any = None) -> a
 
 
 __all__ = [
-    "bernoulli", "categorical", "gumbel", "key", "laplace", "multivariate_normal", "normal", "permutation", "randint", "seed", "split", "state",
-    "truncated_normal", "uniform",
+    "bernoulli", "categorical", "gumbel", "key", "laplace", "multivariate_normal", "normal", "permutation",
+    "randint", "seed", "split", "state", "truncated_normal", "uniform",
 ]  # fmt: skip
