@@ -1,4 +1,4 @@
-"""`mx.cuda`."""
+"""`mx.cuda`: whether an NVIDIA GPU can be used here."""
 
 from __future__ import annotations
 
