@@ -39,14 +39,15 @@ def fast_operator(primitive: Primitive, general: Callable[..., Any]) -> Callable
             b = current.constants.get((other, shape.dtype))
             if b is None:
                 return general(self, other)
-        if a.traced or current.overridden:
+        stream = current.stream
+        if stream is None or a.traced or current.overridden:
             return general(self, other)
         made = _new(array)
         node = made._node = _new(Node)
         node.primitive = primitive
         node.inputs = (a, b)
         node.layout = shape
-        node.stream = current.stream
+        node.stream = stream
         frame = _getframe(1)
         code = frame.f_code
         node.origin = user_origin(0) if code.co_filename.startswith(PACKAGE) else (code, frame.f_lasti)
