@@ -24,6 +24,9 @@ BINARY = {
 FAST = ("add", "sub", "mul")
 """Operators whose result has the layout of two equal operands, whatever their type."""
 
+BITS = ("and", "or", "xor", "lshift", "rshift")
+"""Operators of integers and booleans."""
+
 REFLECTED = ("add", "sub", "mul", "truediv", "div", "floordiv", "mod", "pow")
 
 COMPARISONS = {
@@ -46,7 +49,7 @@ def install(functions: dict[str, Any]) -> None:
     for name in METHODS:
         setattr(array, name, functions[name])
     for special, name in BINARY.items():
-        function = functions[name]
+        function = _of_bits(functions[name]) if special in BITS else functions[name]
         primitive = getattr(elementwise, f"_{name.upper()}", None) if special in FAST else None
         setattr(array, f"__{special}__", function if primitive is None else fast_operator(primitive, function))
         setattr(array, f"__i{special}__", _in_place(function))
@@ -61,6 +64,17 @@ def install(functions: dict[str, Any]) -> None:
         setattr(array, name, property(function, doc=function.__doc__))
     for name, method in _SPECIAL.items():
         setattr(array, name, method)
+
+
+def _of_bits(function: Callable[..., array]) -> Callable[[array, Any], array]:
+    """The operator raises ValueError for floating-point arrays, where the function raises RuntimeError."""
+
+    def operator(self: array, other: Any) -> array:
+        if self.dtype.inexact or isinstance(other, float) or (type(other) is array and other.dtype.inexact):
+            raise ValueError(f"[{function.__name__}] Bits are those of integers and booleans, not of floats.")
+        return function(self, other)
+
+    return operator
 
 
 def _in_place(function: Callable[..., array]) -> Callable[[array, Any], array]:
