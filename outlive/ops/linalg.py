@@ -1,23 +1,31 @@
-"""Linear algebra over stacks of matrices, by LAPACK. Factorizations run on float32 and float64 (complex where noted).
+"""Linear algebra over stacks of matrices, by LAPACK. Factorizations take float32 and float64, complex64 where noted.
 
-A matrix that has no answer (singular, not positive definite) is an error that belongs to the result: it raises when that is read.
+A matrix that has no answer (singular, not positive definite) is an error that belongs to the result: it raises when
+that is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import warnings
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from outlive.graph.array import apply, apply_many, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, dtypes, layout, normal_axis
-from outlive.ops.creation import eye, tril, zeros_like
-from outlive.ops.elementwise import maximum, where
+from outlive.ops.common import Dtype, as_array, broadcast_shapes, dtypes, layout, normal_axis, promote
+from outlive.ops.creation import eye, tril, triu, zeros, zeros_like
+from outlive.ops.elementwise import divide, maximum, multiply, where
+from outlive.ops.join import concatenate, stack
+from outlive.ops.matmul import matmul
 from outlive.ops.reduce import max as amax
 from outlive.ops.reduce import min as amin
 from outlive.ops.reduce import sum as asum
-from outlive.ops.shape import broadcast_to, expand_dims, moveaxis, reshape, squeeze, swapaxes
-from outlive.ops.unary import abs, sqrt, square
+from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, moveaxis, reshape, squeeze, swapaxes
+from outlive.ops.slicing import axis_range
+from outlive.ops.unary import abs, astype, conjugate, negative, sqrt, square
 from outlive.runtime.layout import Layout
 
 REAL = (dtypes.float32, dtypes.float64)
@@ -26,12 +34,22 @@ REAL = (dtypes.float32, dtypes.float64)
 def _matrices(op: str, a: Any, square_only: bool = False, complex_too: bool = False) -> array:
     a = as_array(a)
     if a.dtype not in REAL and not (complex_too and a.dtype is dtypes.complex64):
-        raise ValueError(f"[{op}] Matrices are float32 or float64 here; got {a.dtype.name}. Convert with astype.")
+        allowed = "float32, float64 or complex64" if complex_too else "float32 or float64"
+        raise ValueError(f"[linalg.{op}] Matrices are {allowed} here; got {a.dtype.name}. Convert with astype.")
+    return _checked_matrices(op, a, square_only)
+
+
+def _checked_matrices(op: str, a: array, square_only: bool) -> array:
     if a.ndim < 2:
-        raise ValueError(f"[{op}] Expected a matrix or a stack of them; got shape {a.shape}.")
+        raise ValueError(f"[linalg.{op}] Expected a matrix or a stack of them; got shape {a.shape}.")
     if square_only and a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"[{op}] Expected square matrices; got shape {a.shape}.")
+        raise ValueError(f"[linalg.{op}] Expected square matrices; got shape {a.shape}.")
     return a
+
+
+def adjoint(a: array) -> array:
+    """Conjugate transposes of matrices."""
+    return conjugate(swapaxes(a, -1, -2))
 
 
 class MatrixOp(Primitive):
@@ -41,361 +59,596 @@ class MatrixOp(Primitive):
     donates = False
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        if type(layout) is tuple:
-            outs = tuple(encoder.output(part, donate=False) for part in layout)
-            encoder.dispatch(self, inputs, outs)
-            return outs
-        return super().encode(encoder, inputs, layout)
+        if type(layout) is not tuple:
+            return super().encode(encoder, inputs, layout)
+        outs = tuple([encoder.output(part, donate=False) for part in layout])
+        encoder.dispatch(self, inputs, outs)
+        return outs
 
-    def again(self, *inputs: array) -> Sequence[array]:
-        """The same op over other operands, through its public function."""
-        raise NotImplementedError
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        """The layouts of the outputs; by default one like the last operand."""
+        return (operands[-1].dense,)
+
+    def workspace(self, reads: Any, writes: Any) -> int:
+        # LAPACK works on copies of its operands, in column order, beside its own scratch of a few columns' blocks
+        return 16 * 8 * sum(part.size for part in (*reads, *writes)) + (1 << 16)
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
-        size = next(i.shape[a] for i, a in zip(inputs, axes, strict=True) if a is not None)
-        moved = [
-            moveaxis(i, a, 0) if a is not None else broadcast_to(expand_dims(i, 0), (size, *i.shape))
-            for i, a in zip(inputs, axes, strict=True)
-        ]
-        outs = self.again(*moved)
+        size = batch_size(inputs, axes)
+        outs = _applied(self, *[batch_first(a, axis, size) for a, axis in zip(inputs, axes, strict=True)])
         return outs, [0] * len(outs)
+
+
+def _applied(op: MatrixOp, *operands: array, stream: Any = None) -> tuple[array, ...]:
+    results = op.results(*[a._node.layout for a in operands])
+    if len(results) == 1:
+        return (apply(op, operands, results[0], stream),)
+    return apply_many(op, operands, results, stream)
 
 
 class Inverse(MatrixOp):
     __slots__ = ()
-    name = "inv"
-
-    def again(self, *inputs: array) -> Sequence[array]:
-        return [inv(inputs[0])]
+    name = "linalg.inv"
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         writes[0][...] = xp.linalg.inv(reads[0])
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        turned = swapaxes(outputs[0], -1, -2)
-        return [-(turned @ cotangents[0] @ turned)]
+        turned = adjoint(outputs[0])
+        return [negative(matmul(matmul(turned, cotangents[0]), turned))]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
         out = inv(primals[0])
-        return [-(out @ tangents[0] @ out)]
+        return [negative(matmul(matmul(out, tangents[0]), out))]
 
 
-class TriangularInverse(MatrixOp):
-    __slots__ = ("upper",)
-    name = "tri_inv"
-    upper: bool
+class Solve(MatrixOp):
+    """x of a x = b for matrices b (..., n, k) with the stack of a."""
 
-    def again(self, *inputs: array) -> Sequence[array]:
-        return [tri_inv(inputs[0], self.upper)]
+    __slots__ = ()
+    name = "linalg.solve"
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        a = reads[0]
-        triangle = xp.triu(a) if self.upper else xp.tril(a)
-        writes[0][...] = xp.linalg.inv(triangle)
+        writes[0][...] = xp.linalg.solve(reads[0], reads[1])
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        back = _applied(self, adjoint(primals[0]), cotangents[0])[0]
+        parts = {1: back}
+        if 0 in argnums:
+            parts[0] = negative(matmul(back, adjoint(outputs[0])))
+        return [parts[i] for i in argnums]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        a, b = primals
+        given = dict(zip(argnums, tangents, strict=True))
+        right = given.get(1)
+        if 0 in given:
+            moved = negative(matmul(given[0], _applied(self, a, b)[0]))
+            right = moved if right is None else right + moved
+        return [_applied(self, a, right)[0]]
 
 
 class Cholesky(MatrixOp):
     __slots__ = ("upper",)
-    name = "cholesky"
+    name = "linalg.cholesky"
     upper: bool
-
-    def again(self, *inputs: array) -> Sequence[array]:
-        return [cholesky(inputs[0], self.upper)]
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         lower = xp.linalg.cholesky(xp.swapaxes(reads[0], -1, -2) if self.upper else reads[0])
         writes[0][...] = xp.swapaxes(lower, -1, -2) if self.upper else lower
 
+    def _lower(self, factor: array) -> array:
+        return swapaxes(factor, -1, -2) if self.upper else factor
+
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        # Murray, "Differentiation of the Cholesky decomposition", 2016: S = L^-T phi(L^T ct) L^-1, phi halving the diagonal
-        lower = swapaxes(outputs[0], -1, -2) if self.upper else outputs[0]
-        ct = swapaxes(cotangents[0], -1, -2) if self.upper else cotangents[0]
-        inner = swapaxes(lower, -1, -2) @ ct
-        n = inner.shape[-1]
-        phi = tril(inner) - eye(n) * inner * 0.5
+        # Murray, "Differentiation of the Cholesky decomposition", 2016: the symmetric part of L^-T phi(L^T ct) L^-1
+        lower = self._lower(outputs[0])
+        inner = _half_diagonal(matmul(swapaxes(lower, -1, -2), self._lower(cotangents[0])))
         back = tri_inv(lower)
-        whole = swapaxes(back, -1, -2) @ phi @ back
+        whole = matmul(matmul(swapaxes(back, -1, -2), inner), back)
         return [(whole + swapaxes(whole, -1, -2)) * 0.5]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        # the same paper: L' = L phi(L^-1 A' L^-T)
+        lower = self._lower(cholesky(primals[0], self.upper))
+        back, moved = tri_inv(lower), (tangents[0] + swapaxes(tangents[0], -1, -2)) * 0.5
+        inner = _half_diagonal(matmul(matmul(back, moved), swapaxes(back, -1, -2)))
+        return [self._lower(matmul(lower, inner))]
+
+
+def _half_diagonal(a: array) -> array:
+    """The lower triangle, its diagonal halved."""
+    return tril(a) - multiply(eye(a.shape[-1], dtype=a.dtype), a) * 0.5
 
 
 class Factorization(MatrixOp):
-    """A factorization with several results, by a function of NumPy's or SciPy's."""
+    """Base: `compute` gives the results of one operand in the order of `results`."""
 
-    __slots__ = ("factor",)
-    factor: str
+    __slots__ = ()
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.factor
-
-    def again(self, *inputs: array) -> Sequence[array]:
-        made = _PUBLIC[self.factor](inputs[0])
-        return made if isinstance(made, (tuple, list)) else [made]
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        raise NotImplementedError
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
-        results = _FACTORS[self.factor](xp, reads[0])
-        for out, result in zip(writes, results, strict=True):
+        for out, result in zip(writes, self.compute(xp, reads[0]), strict=True):
             out[...] = result
 
 
-def _lu(xp: Any, a: Any) -> tuple[Any, Any, Any]:
-    import numpy as np
-    from scipy.linalg import lu as factor
-
-    rows, columns = a.shape[-2:]
-    k = min(rows, columns)
-    flat = a.reshape(-1, rows, columns)
-    order, lower, upper = (
-        np.empty((len(flat), rows), np.uint32), np.empty((len(flat), rows, k), a.dtype), np.empty((len(flat), k, columns), a.dtype),
-    )  # fmt: skip
-    for i, one in enumerate(flat):
-        order[i], lower[i], upper[i] = factor(one, p_indices=True)
-    lead = a.shape[:-2]
-    return order.reshape(*lead, rows), lower.reshape(*lead, rows, k), upper.reshape(*lead, k, columns)
+def _real(dtype: Dtype) -> Dtype:
+    return dtypes.float32 if dtype is dtypes.complex64 else dtype
 
 
-def _lu_factor(xp: Any, a: Any) -> tuple[Any, Any]:
-    import warnings
-
-    import numpy as np
-    from scipy.linalg import lu_factor as factor
-
-    rows, columns = a.shape[-2:]
-    flat = a.reshape(-1, rows, columns)
-    packed, pivots = np.empty_like(flat), np.empty((len(flat), min(rows, columns)), np.uint32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a singular factor is a result here
-        for i, one in enumerate(flat):
-            packed[i], pivots[i] = factor(one)
-    return packed.reshape(a.shape), pivots.reshape(*a.shape[:-2], -1)
+def _of(source: Layout, *last: int, dtype: Dtype | None = None) -> Layout:
+    """A layout with the stack of `source` and other last axes."""
+    return layout((*source.shape[:-2], *last), dtype or source.dtype)  # type: ignore[arg-type]
 
 
-_FACTORS: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
-    "qr": lambda xp, a: tuple(xp.linalg.qr(a)),
-    "svd": lambda xp, a: tuple(xp.linalg.svd(a, full_matrices=True)),
-    "svdvals": lambda xp, a: (xp.linalg.svd(a, compute_uv=False),),
-    "eigh_lower": lambda xp, a: tuple(xp.linalg.eigh(a, UPLO="L")),
-    "eigh_upper": lambda xp, a: tuple(xp.linalg.eigh(a, UPLO="U")),
-    "eigvalsh_lower": lambda xp, a: (xp.linalg.eigvalsh(a, UPLO="L"),),
-    "eigvalsh_upper": lambda xp, a: (xp.linalg.eigvalsh(a, UPLO="U"),),
-    "eig": lambda xp, a: tuple(xp.linalg.eig(a)),
-    "eigvals": lambda xp, a: (xp.linalg.eigvals(a),),
-    "lu": _lu,
-    "lu_factor": _lu_factor,
-    "slogdet": lambda xp, a: tuple(xp.linalg.slogdet(a)),
-}
+class QR(Factorization):
+    __slots__ = ()
+    name = "linalg.qr"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        rows, columns = operands[0].shape[-2:]
+        inner = min(rows, columns)
+        return _of(operands[0], rows, inner), _of(operands[0], inner, columns)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return tuple(xp.linalg.qr(a))
 
 
-def _factor(name: str, a: array, results: tuple[Layout, ...], stream: Any) -> tuple[array, ...]:
-    op = Factorization.make(name)
-    if len(results) == 1:
-        return (apply(_Single.make(name), (a,), results[0], stream),)
-    return apply_many(op, (a,), results, stream)
+class SVD(Factorization):
+    __slots__ = ()
+    name = "linalg.svd"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        a = operands[0]
+        rows, columns = a.shape[-2:]
+        values = _of(a, min(rows, columns), dtype=_real(a.dtype))  # type: ignore[arg-type]
+        return _of(a, rows, rows), values, _of(a, columns, columns)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return tuple(xp.linalg.svd(a, full_matrices=True))
 
 
-class _Single(Factorization):
-    """A factorization with one result."""
+class SingularValues(Factorization):
+    __slots__ = ()
+    name = "linalg.svd"
 
-    __slots__ = ("factor",)
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        a = operands[0]
+        return (_of(a, min(a.shape[-2:]), dtype=_real(a.dtype)),)  # type: ignore[arg-type]
 
-    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        out = encoder.output(layout, donate=False)
-        encoder.dispatch(self, inputs, (out,))
-        return out
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return (xp.linalg.svd(a, compute_uv=False),)
 
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        u, vt = _thin(primals[0])
+        return [matmul(multiply(u, expand_dims(cotangents[0], -2)), vt)]
 
-def inv(a: Any, stream: Any = None) -> array:
-    """Inverses of square matrices (..., n, n). A singular one raises when the result is read. Raises ValueError for other shapes or types."""
-    a = _matrices("inv", a, square_only=True)
-    return apply(Inverse.make(), (a,), a._node.layout, stream)
-
-
-def tri_inv(a: Any, upper: bool = False, stream: Any = None) -> array:
-    """Inverses of triangular matrices (..., n, n); the other triangle is not read."""
-    a = _matrices("tri_inv", a, square_only=True)
-    return apply(TriangularInverse.make(bool(upper)), (a,), a._node.layout, stream)
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        u, vt = _thin(primals[0])
+        moved = matmul(matmul(adjoint(u), tangents[0]), adjoint(vt))
+        return [_real_part(_diagonal(moved))]
 
 
-def cholesky(a: Any, upper: bool = False, stream: Any = None) -> array:
-    """Lower triangular L with L L^T = a (or upper U with U^T U = a) for symmetric positive definite a (..., n, n).
+def _thin(a: array) -> tuple[array, array]:
+    """The singular vectors that belong to singular values: U (..., m, k) and V^H (..., k, n)."""
+    u, s, vt = svd(a)
+    k = s.shape[-1]
+    return axis_range(u, u.ndim - 1, 0, k), axis_range(vt, vt.ndim - 2, 0, k)
 
-    One that is not positive definite raises when the result is read.
+
+def _diagonal(a: array) -> array:
+    from outlive.ops.creation import diagonal
+
+    return diagonal(a, 0, -2, -1)
+
+
+def _real_part(a: array) -> array:
+    from outlive.ops.unary import real
+
+    return real(a)
+
+
+class Eigh(Factorization):
+    __slots__ = ("triangle",)
+    name = "linalg.eigh"
+    triangle: str
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        a = operands[0]
+        return _of(a, a.shape[-1], dtype=_real(a.dtype)), a.dense  # type: ignore[arg-type]
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return tuple(xp.linalg.eigh(a, UPLO=self.triangle))
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        # Giles, "An extended collection of matrix derivative results", 2008: V (diag(ct w) + F * (V^H ct V)) V^H
+        values, vectors = outputs
+        inner = multiply(_gaps(values), matmul(adjoint(vectors), cotangents[1]))
+        inner = inner + multiply(eye(values.shape[-1], dtype=values.dtype), expand_dims(cotangents[0], -2))
+        whole = matmul(matmul(vectors, inner), adjoint(vectors))
+        return [(whole + adjoint(whole)) * 0.5]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        values, vectors = eigh(primals[0], self.triangle)
+        moved = (tangents[0] + adjoint(tangents[0])) * 0.5
+        inner = matmul(matmul(adjoint(vectors), moved), vectors)
+        return [_real_part(_diagonal(inner)), matmul(vectors, multiply(_gaps(values), inner))]
+
+
+def _gaps(values: array) -> array:
+    """1 / (w[j] - w[i]) for i != j, 0 on the diagonal and between equal eigenvalues."""
+    gaps = expand_dims(values, -2) - expand_dims(values, -1)
+    apart = gaps != 0
+    return where(apart, divide(1.0, where(apart, gaps, 1.0)), 0.0)
+
+
+class EigenvaluesHermitian(Factorization):
+    __slots__ = ("triangle",)
+    name = "linalg.eigvalsh"
+    triangle: str
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        a = operands[0]
+        return (_of(a, a.shape[-1], dtype=_real(a.dtype)),)  # type: ignore[arg-type]
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return (xp.linalg.eigvalsh(a, UPLO=self.triangle),)
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        vectors = eigh(primals[0], self.triangle)[1]
+        return [matmul(multiply(vectors, expand_dims(cotangents[0], -2)), adjoint(vectors))]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        return [Eigh.make(self.triangle).jvp(primals, tangents, argnums)[0]]
+
+
+class Eig(Factorization):
+    __slots__ = ()
+    name = "linalg.eig"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        n = operands[0].shape[-1]
+        return _of(operands[0], n, dtype=dtypes.complex64), _of(operands[0], n, n, dtype=dtypes.complex64)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return tuple(xp.linalg.eig(a))
+
+
+class Eigenvalues(Factorization):
+    __slots__ = ()
+    name = "linalg.eigvals"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        return (_of(operands[0], operands[0].shape[-1], dtype=dtypes.complex64),)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return (xp.linalg.eigvals(a),)
+
+
+class LU(Factorization):
+    __slots__ = ()
+    name = "linalg.lu"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        rows, columns = operands[0].shape[-2:]
+        inner = min(rows, columns)
+        order = _of(operands[0], rows, dtype=dtypes.uint32)
+        return order, _of(operands[0], rows, inner), _of(operands[0], inner, columns)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        from scipy.linalg import lu as factor
+
+        order, lower, upper = factor(a, p_indices=True)
+        return order, lower, upper
+
+
+class LUFactor(Factorization):
+    __slots__ = ()
+    name = "linalg.lu_factor"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        return operands[0].dense, _of(operands[0], min(operands[0].shape[-2:]), dtype=dtypes.uint32)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        from scipy.linalg import lu_factor as factor
+
+        rows, columns = a.shape[-2:]
+        flat = a.reshape(math.prod(a.shape[:-2]), rows, columns)
+        packed, pivots = np.empty_like(flat), np.empty((len(flat), min(rows, columns)), np.uint32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a singular factor is a result here
+            for i, one in enumerate(flat):
+                packed[i], pivots[i] = factor(one)
+        return packed.reshape(a.shape), pivots.reshape(*a.shape[:-2], pivots.shape[-1])
+
+
+class SignedLogDeterminant(Factorization):
+    __slots__ = ()
+    name = "linalg.slogdet"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        return _of(operands[0]), _of(operands[0])
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return tuple(xp.linalg.slogdet(a))
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        return [multiply(_as_matrices(cotangents[1]), _inverse_transposed(primals[0]))]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        moved = asum(multiply(_inverse_transposed(primals[0]), tangents[0]), (-2, -1))
+        return [zeros_like(moved), moved]
+
+
+class Determinant(Factorization):
+    __slots__ = ()
+    name = "linalg.det"
+
+    def results(self, *operands: Layout) -> tuple[Layout, ...]:
+        return (_of(operands[0]),)
+
+    def compute(self, xp: Any, a: Any) -> Sequence[Any]:
+        return (xp.linalg.det(a),)
+
+    def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
+        return [multiply(_as_matrices(cotangents[0] * outputs[0]), _inverse_transposed(primals[0]))]
+
+    def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
+        moved = asum(multiply(_inverse_transposed(primals[0]), tangents[0]), (-2, -1))
+        return [det(primals[0]) * moved]
+
+
+def _as_matrices(a: array) -> array:
+    return expand_dims(a, (-2, -1))
+
+
+def _inverse_transposed(a: array) -> array:
+    """Transposed inverses; half types through float32."""
+    return astype(swapaxes(inv(astype(a, dtypes.float32) if a.dtype.half else a), -1, -2), a.dtype)
+
+
+def inv(a: array, *, stream: Any = None) -> array:
+    """Inverses of square matrices (..., n, n). A singular one raises when the result is read.
+
+    Raises ValueError for other shapes or types.
+    """
+    return _applied(Inverse.make(), _matrices("inv", a, square_only=True), stream=stream)[0]
+
+
+def tri_inv(a: array, upper: bool = False, *, stream: Any = None) -> array:
+    """Inverses of lower (or `upper`) triangular matrices (..., n, n); the other triangle is not read.
+
+    A singular one raises when the result is read. Raises ValueError for other shapes or types.
+    """
+    triangle = triu if upper else tril
+    return triangle(inv(triangle(_matrices("tri_inv", a, square_only=True))), stream=stream)
+
+
+def cholesky(a: array, upper: bool = False, *, stream: Any = None) -> array:
+    """Lower triangular L with L L^T = a (or upper U with U^T U = a) of symmetric positive definite a (..., n, n).
+
+    One triangle is read. A matrix that is not positive definite raises when the result is read. Raises ValueError for
+    other shapes or types.
     """
     a = _matrices("cholesky", a, square_only=True)
-    return apply(Cholesky.make(bool(upper)), (a,), a._node.layout, stream)
+    return _applied(Cholesky.make(bool(upper)), a, stream=stream)[0]
 
 
-def cholesky_inv(L: Any, upper: bool = False, stream: Any = None) -> array:
-    """The inverse of A from its Cholesky factor: A^-1 for A = L L^T (or U^T U)."""
-    back = tri_inv(_matrices("cholesky_inv", L, square_only=True), upper, stream)
+def cholesky_inv(a: array, upper: bool = False, *, stream: Any = None) -> array:
+    """The inverse of A from its Cholesky factor `a`: L with L L^T = A (or `upper` U with U^T U = A)."""
+    back = tri_inv(_matrices("cholesky_inv", a, square_only=True), upper)
     turned = swapaxes(back, -1, -2)
-    return back @ turned if upper else turned @ back  # type: ignore[no-any-return]
+    return matmul(back, turned, stream=stream) if upper else matmul(turned, back, stream=stream)
 
 
-def qr(a: Any, stream: Any = None) -> tuple[array, array]:
-    """Q (..., m, k) with orthonormal columns and upper triangular R (..., k, n) with Q R = a, k = min(m, n)."""
-    a = _matrices("qr", a)
-    *lead, m, n = a.shape
-    k = min(m, n)
-    q, r = _factor("qr", a, (layout((*lead, m, k), a.dtype), layout((*lead, k, n), a.dtype)), stream)
+def qr(a: array, *, stream: Any = None) -> tuple[array, array]:
+    """Q (..., m, k) with orthonormal columns and upper triangular R (..., k, n) with Q R = a, k = min(m, n).
+
+    Raises ValueError for other shapes or types.
+    """
+    q, r = _applied(QR.make(), _matrices("qr", a), stream=stream)
     return q, r
 
 
-def svd(a: Any, compute_uv: bool = True, stream: Any = None) -> Any:
-    """U (..., m, m), the singular values (..., min(m, n)) falling, and V^T (..., n, n); the values alone with `compute_uv=False`."""
-    a = _matrices("svd", a)
-    *lead, m, n = a.shape
-    values = layout((*lead, min(m, n)), a.dtype)
-    if not compute_uv:
-        return _factor("svdvals", a, (values,), stream)[0]
-    return _factor("svd", a, (layout((*lead, m, m), a.dtype), values, layout((*lead, n, n), a.dtype)), stream)
+def svd(a: array, compute_uv: bool = True, *, stream: Any = None) -> Any:
+    """U (..., m, m), the singular values (..., min(m, n)) falling, and V^H (..., n, n).
+
+    The values alone with `compute_uv=False`; only those have derivatives. complex64 too. Raises ValueError for other
+    shapes or types.
+    """
+    a = _matrices("svd", a, complex_too=True)
+    made = _applied((SVD if compute_uv else SingularValues).make(), a, stream=stream)
+    return made if compute_uv else made[0]
 
 
 def _triangle(op: str, uplo: str) -> str:
     if uplo.upper() not in ("L", "U"):
-        raise ValueError(f"[{op}] UPLO is 'L' or 'U'; got {uplo!r}.")
-    return "lower" if uplo.upper() == "L" else "upper"
+        raise ValueError(f"[linalg.{op}] UPLO is 'L' or 'U'; got {uplo!r}.")
+    return uplo.upper()
 
 
-def eigh(a: Any, UPLO: str = "L", stream: Any = None) -> tuple[array, array]:
-    """Eigenvalues (..., n), rising, and eigenvectors (columns) of symmetric or Hermitian matrices, of which one triangle is read."""
+def eigh(a: array, UPLO: str = "L", *, stream: Any = None) -> tuple[array, array]:
+    """Eigenvalues (..., n), rising, and eigenvectors (columns) of symmetric or Hermitian matrices; one triangle is
+    read.
+
+    complex64 too. Raises ValueError for other shapes, types and triangles.
+    """
     a = _matrices("eigh", a, square_only=True, complex_too=True)
-    real = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
-    values, vectors = _factor(
-        f"eigh_{_triangle('eigh', UPLO)}", a, (layout(a.shape[:-1], real), layout(a.shape, a.dtype)), stream
-    )
+    values, vectors = _applied(Eigh.make(_triangle("eigh", UPLO)), a, stream=stream)
     return values, vectors
 
 
-def eigvalsh(a: Any, UPLO: str = "L", stream: Any = None) -> array:
-    """Eigenvalues (..., n), rising, of symmetric or Hermitian matrices."""
+def eigvalsh(a: array, UPLO: str = "L", *, stream: Any = None) -> array:
+    """Eigenvalues (..., n), rising, of symmetric or Hermitian matrices; see `eigh`."""
     a = _matrices("eigvalsh", a, square_only=True, complex_too=True)
-    real = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
-    return _factor(f"eigvalsh_{_triangle('eigvalsh', UPLO)}", a, (layout(a.shape[:-1], real),), stream)[0]
+    return _applied(EigenvaluesHermitian.make(_triangle("eigvalsh", UPLO)), a, stream=stream)[0]
 
 
-def eig(a: Any, stream: Any = None) -> tuple[array, array]:
-    """Eigenvalues (..., n) and eigenvectors (columns) of square matrices, complex64."""
-    a = _matrices("eig", a, square_only=True, complex_too=True)
-    values, vectors = _factor("eig", a, (layout(a.shape[:-1], dtypes.complex64), layout(a.shape, dtypes.complex64)), stream)
+def eig(a: array, *, stream: Any = None) -> tuple[array, array]:
+    """Eigenvalues (..., n) and eigenvectors (columns) of square matrices, complex64. Raises ValueError for others."""
+    values, vectors = _applied(Eig.make(), _matrices("eig", a, square_only=True, complex_too=True), stream=stream)
     return values, vectors
 
 
-def eigvals(a: Any, stream: Any = None) -> array:
-    """Eigenvalues (..., n) of square matrices, complex64."""
-    a = _matrices("eigvals", a, square_only=True, complex_too=True)
-    return _factor("eigvals", a, (layout(a.shape[:-1], dtypes.complex64),), stream)[0]
+def eigvals(a: array, *, stream: Any = None) -> array:
+    """Eigenvalues (..., n) of square matrices, complex64. Raises ValueError for others."""
+    return _applied(Eigenvalues.make(), _matrices("eigvals", a, square_only=True, complex_too=True), stream=stream)[0]
 
 
-def lu(a: Any, stream: Any = None) -> tuple[array, array, array]:
-    """Row order p (..., m) as uint32, unit lower triangular L and upper triangular U with L[p] U = a."""
-    a = _matrices("lu", a)
-    *lead, m, n = a.shape
-    k = min(m, n)
-    p, lower, upper = _factor(
-        "lu", a, (layout((*lead, m), dtypes.uint32), layout((*lead, m, k), a.dtype), layout((*lead, k, n), a.dtype)), stream
-    )
+def lu(a: array, *, stream: Any = None) -> tuple[array, array, array]:
+    """Row order p (..., m) as uint32, unit lower triangular L (..., m, k) and upper triangular U (..., k, n).
+
+    L[p] U = a, with k = min(m, n). Raises ValueError for other shapes or types.
+    """
+    p, lower, upper = _applied(LU.make(), _matrices("lu", a), stream=stream)
     return p, lower, upper
 
 
-def lu_factor(a: Any, stream: Any = None) -> tuple[array, array]:
-    """L and U packed in one matrix, and the pivots (..., min(m, n)) as uint32: row i was swapped with row pivots[i]."""
-    a = _matrices("lu_factor", a)
-    packed, pivots = _factor(
-        "lu_factor", a, (a._node.layout, layout((*a.shape[:-2], min(a.shape[-2:])), dtypes.uint32)), stream
-    )
+def lu_factor(a: array, *, stream: Any = None) -> tuple[array, array]:
+    """L and U packed in one matrix, and the pivots (..., min(m, n)) as uint32: row i was swapped with row pivots[i].
+
+    Raises ValueError for other shapes or types.
+    """
+    packed, pivots = _applied(LUFactor.make(), _matrices("lu_factor", a), stream=stream)
     return packed, pivots
 
 
-def slogdet(a: Any, stream: Any = None) -> tuple[array, array]:
-    """Sign and logarithm of the absolute value of the determinant, each of shape (...)."""
-    a = _matrices("slogdet", a, square_only=True)
-    out = layout(a.shape[:-2], a.dtype)
-    sign, logarithm = _factor("slogdet", a, (out, out), stream)
+def _for_determinant(op: str, a: Any) -> array:
+    a = as_array(a)
+    if a.dtype is dtypes.complex64:
+        raise ValueError(f"[linalg.{op}] Not defined for complex64 here; got shape {a.shape}.")
+    return _checked_matrices(op, a if a.dtype.inexact else astype(a, dtypes.float32), square_only=True)
+
+
+def slogdet(a: array, *, stream: Any = None) -> tuple[array, array]:
+    """Sign and logarithm of the absolute value of the determinant, each of shape (...); 0 and -inf of a singular
+    matrix.
+
+    Integers are taken as float32. Raises ValueError for matrices that are not square or complex.
+    """
+    sign, logarithm = _applied(SignedLogDeterminant.make(), _for_determinant("slogdet", a), stream=stream)
     return sign, logarithm
 
 
-def det(a: Any, stream: Any = None) -> array:
-    """Determinants of square matrices, of shape (...)."""
-    from outlive.ops.unary import exp
+def det(a: array, *, stream: Any = None) -> array:
+    """Determinants of square matrices, of shape (...). Integers are taken as float32.
 
-    sign, logarithm = slogdet(a, stream)
-    return sign * exp(logarithm)  # type: ignore[no-any-return]
-
-
-def solve(a: Any, b: Any, stream: Any = None) -> array:
-    """x with a x = b for square a (..., n, n) and b (..., n) or (..., n, k). A singular one raises when the result is read."""
-    a, b = _matrices("solve", a, square_only=True), as_array(b)
-    if b.ndim == a.ndim - 1 or b.ndim == 1:
-        return squeeze(inv(a, stream) @ expand_dims(b, -1), -1)
-    return inv(a, stream) @ b  # type: ignore[no-any-return]
+    Raises ValueError for matrices that are not square or complex.
+    """
+    return _applied(Determinant.make(), _for_determinant("det", a), stream=stream)[0]
 
 
-def solve_triangular(a: Any, b: Any, *, upper: bool = False, stream: Any = None) -> array:
-    """x with a x = b for triangular a (..., n, n) and b (..., n) or (..., n, k); the other triangle is not read."""
-    back, b = tri_inv(a, upper, stream), as_array(b)
-    if b.ndim == back.ndim - 1 or b.ndim == 1:
-        return squeeze(back @ expand_dims(b, -1), -1)
-    return back @ b  # type: ignore[no-any-return]
+def solve(a: array, b: array, *, stream: Any = None) -> array:
+    """x with a x = b for square a (..., n, n) and b (n,), (..., n) with the stack of a, or (..., n, k).
+
+    A singular matrix raises when the result is read. Raises ValueError for shapes that do not fit and other types.
+    """
+    return _solved("solve", _matrices("solve", a, square_only=True), b, stream)
 
 
-def pinv(a: Any, stream: Any = None) -> array:
-    """Moore-Penrose inverses (..., n, m) of matrices (..., m, n), by singular values above eps * max(m, n) * the largest."""
-    import numpy as np
+def solve_triangular(a: array, b: array, *, upper: bool = False, stream: Any = None) -> array:
+    """x with a x = b for lower (or `upper`) triangular a; the other triangle is not read. See `solve`."""
+    a = _matrices("solve_triangular", a, square_only=True)
+    return _solved("solve_triangular", (triu if upper else tril)(a), b, stream)
 
+
+def _solved(op: str, a: array, b: Any, stream: Any) -> array:
+    b = as_array(b)
+    common = promote(a.dtype, b.dtype)
+    if common not in REAL:
+        raise ValueError(f"[linalg.{op}] Right-hand sides are float32 or float64; got {b.dtype.name}.")
+    vectors = b.ndim in (1, a.ndim - 1)
+    columns = expand_dims(b, -1) if vectors else b
+    if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
+        raise ValueError(f"[linalg.{op}] Matrices of shape {a.shape} do not go with right-hand sides of {b.shape}.")
+    lead = broadcast_shapes(f"linalg.{op}", a.shape[:-2], columns.shape[:-2])
+    a = astype(broadcast_to(a, (*lead, *a.shape[-2:])), common)
+    columns = astype(broadcast_to(columns, (*lead, *columns.shape[-2:])), common)
+    out = _applied(Solve.make(), a, columns, stream=stream)[0]
+    return squeeze(out, -1) if vectors else out
+
+
+def pinv(a: array, *, stream: Any = None) -> array:
+    """Moore-Penrose inverses (..., n, m) of matrices (..., m, n).
+
+    Singular values up to eps max(m, n) times the largest count as 0. Raises ValueError for other shapes or types.
+    """
     a = _matrices("pinv", a)
-    m, n = a.shape[-2:]
-    u, s, vt = svd(a, stream=stream)
-    k = min(m, n)
-    cutoff = amax(s, -1, keepdims=True) * float(np.finfo(a.dtype.storage).eps * max_of(m, n))
-    weights = where(s > cutoff, 1 / maximum(s, cutoff), 0.0)
-    return swapaxes(vt[..., :k, :], -1, -2) @ (expand_dims(weights, -1) * swapaxes(u[..., :, :k], -1, -2))  # type: ignore[no-any-return,index]
+    u, values, vt = svd(a)
+    k = values.shape[-1]
+    if not k:
+        return zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
+    cutoff = amax(values, -1, keepdims=True) * float(np.finfo(a.dtype.storage).eps * max(a.shape[-2:]))
+    weights = where(values > cutoff, divide(1.0, maximum(values, cutoff)), 0.0)
+    left = swapaxes(axis_range(vt, vt.ndim - 2, 0, k), -1, -2)
+    right = swapaxes(axis_range(u, u.ndim - 1, 0, k), -1, -2)
+    return matmul(multiply(left, expand_dims(weights, -2)), right, stream=stream)
 
 
-def max_of(a: int, b: int) -> int:
-    """The larger of two lengths."""
-    return a if a > b else b
+def cross(a: array, b: array, axis: int = -1, *, stream: Any = None) -> array:
+    """Cross products of vectors of 3 (or 2, then with a third element 0) along `axis`; other axes broadcast.
 
-
-def cross(a: Any, b: Any, axis: int = -1, stream: Any = None) -> array:
-    """Cross products of vectors of 3 (or 2) elements along `axis`. Raises ValueError for other lengths."""
-    a, b = as_array(a), as_array(b)
-    a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
+    Raises ValueError for other lengths, IndexError for an axis out of range.
+    """
+    a, b = (moveaxis(as_array(v), axis, -1) for v in (a, b))
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ValueError(f"[cross] Vectors have 2 or 3 elements; got shapes {a.shape} and {b.shape}.")
-    from outlive.ops.join import concatenate, stack
+        raise ValueError(
+            f"[linalg.cross] Vectors have 2 or 3 elements; got shapes {a.shape} and {b.shape} (axis last)."
+        )
+    ax, ay, az = _components(a)
+    bx, by, bz = _components(b)
+    parts = [ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx]
+    return moveaxis(stack(parts, -1), -1, axis, stream=stream)
 
-    a, b = (concatenate([v, zeros_like(v[..., :1])], -1) if v.shape[-1] == 2 else v for v in (a, b))
-    x, y, z = ((a[..., i], b[..., i]) for i in range(3))
-    parts = [y[0] * z[1] - z[0] * y[1], z[0] * x[1] - x[0] * z[1], x[0] * y[1] - y[0] * x[1]]
-    return moveaxis(stack(parts, -1, stream=stream), -1, axis)
+
+def _components(v: array) -> list[array]:
+    """The three components along the last axis."""
+    if v.shape[-1] == 2:
+        v = concatenate([v, zeros_like(axis_range(v, v.ndim - 1, 0, 1))], -1)
+    return [squeeze(axis_range(v, v.ndim - 1, i, 1), -1) for i in range(3)]
 
 
 Order = int | float | str | None
 
 
-def norm(a: Any, /, ord: Order = None, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: Any = None) -> array:
+def norm(
+    a: Any, /, ord: Order = None, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: Any = None
+) -> array:
     """Norms of vectors (one axis) or matrices (two axes); without `ord` the 2-norm of all elements, or along `axis`.
 
-    Vectors: any number, inf and -inf. Matrices: 'fro', 'nuc', 1, -1, 2, -2, inf, -inf. Integers are taken as float32. Raises ValueError
+    Vectors: any number, inf and -inf. Matrices: 'fro', 'nuc', 1, -1, 2, -2, inf, -inf. Integers are taken as float32.
+    Raises ValueError
     for other orders or numbers of axes.
     """
     a = as_array(a)
-    a = a if a.dtype.inexact else a.astype(dtypes.float32)  # type: ignore[attr-defined]
-    if ord is None:
-        return sqrt(asum(square(abs(a)), axis, keepdims, stream=stream))
+    a = a if a.dtype.inexact else astype(a, dtypes.float32)
+    result = _real(a.dtype)
+    return astype(_norm(astype(a, dtypes.float32) if a.dtype.half else a, ord, axis, keepdims), result, stream=stream)
+
+
+def _norm(a: array, order: Order, axis: int | Sequence[int] | None, keepdims: bool) -> array:
     axes = list(range(a.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    axes = [normal_axis("norm", x, a.ndim) for x in axes]
+    axes = [normal_axis("linalg.norm", i, a.ndim) for i in axes]
+    if len(axes) > 2 and (order is not None or axis is not None):
+        raise ValueError(f"[linalg.norm] A norm goes over one axis or two; got {len(axes)} for shape {a.shape}.")
+    if order is None:
+        return _root_of_squares(a, axes, keepdims)
     if len(axes) == 1:
-        return _vector_norm(a, ord, axes[0], keepdims)
+        return _vector_norm(a, order, axes[0], keepdims)
     if len(axes) == 2:
-        return _matrix_norm(a, ord, axes[0], axes[1], keepdims)
-    raise ValueError(f"[norm] A norm of order {ord!r} goes over one or two axes; got {len(axes)} for shape {a.shape}.")
+        return _matrix_norm(a, order, axes[0], axes[1], keepdims)
+    raise ValueError(f"[linalg.norm] A norm of order {order!r} needs an axis; got shape {a.shape}.")
+
+
+def _root_of_squares(a: array, axes: int | Sequence[int], keepdims: bool) -> array:
+    return sqrt(asum(square(abs(a)), axes, keepdims))
 
 
 def _vector_norm(a: array, order: Any, axis: int, keepdims: bool) -> array:
     if isinstance(order, str):
-        raise ValueError(f"[norm] Order {order!r} is for matrices; a vector takes a number.")
+        raise ValueError(f"[linalg.norm] Order {order!r} is for matrices; a vector takes a number.")
     size = abs(a)
     if order == float("inf"):
         return amax(size, axis, keepdims)
@@ -406,13 +659,13 @@ def _vector_norm(a: array, order: Any, axis: int, keepdims: bool) -> array:
     if order == 1:
         return asum(size, axis, keepdims)
     if order == 2:
-        return sqrt(asum(square(size), axis, keepdims))
+        return _root_of_squares(a, axis, keepdims)
     return asum(size**order, axis, keepdims) ** (1.0 / order)  # type: ignore[no-any-return,operator]
 
 
 def _matrix_norm(a: array, order: Any, row: int, column: int, keepdims: bool) -> array:
     if order in ("fro", "f"):
-        return sqrt(asum(square(abs(a)), (row, column), keepdims))
+        return _root_of_squares(a, (row, column), keepdims)
     if order in (1, -1, float("inf"), float("-inf")):
         along, over = (row, column) if order in (1, -1) else (column, row)
         sums = asum(abs(a), along, keepdims=True)
@@ -423,17 +676,13 @@ def _matrix_norm(a: array, order: Any, row: int, column: int, keepdims: bool) ->
         made = asum(values, -1) if order == "nuc" else (amax if order == 2 else amin)(values, -1)
         return expand_dims(made, sorted((row, column))) if keepdims else made
     else:
-        raise ValueError(f"[norm] No matrix norm has order {order!r}; use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf.")
+        raise ValueError(
+            f"[linalg.norm] No matrix norm has order {order!r}; use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."
+        )
     return out if keepdims else reshape(out, tuple(n for i, n in enumerate(out.shape) if i not in (row, column)))
 
 
-_PUBLIC: dict[str, Callable[..., Any]] = {
-    "qr": qr, "svd": svd, "svdvals": lambda a: svd(a, False), "eigh_lower": eigh, "eigh_upper": lambda a: eigh(a, "U"),
-    "eigvalsh_lower": eigvalsh, "eigvalsh_upper": lambda a: eigvalsh(a, "U"), "eig": eig, "eigvals": eigvals, "lu": lu,
-    "lu_factor": lu_factor, "slogdet": slogdet,
-}  # fmt: skip
-
 __all__ = [
-    "cholesky", "cholesky_inv", "cross", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lu", "lu_factor", "norm", "pinv", "qr", "slogdet",
-    "solve", "solve_triangular", "svd", "tri_inv",
+    "cholesky", "cholesky_inv", "cross", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lu", "lu_factor",
+    "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "tri_inv",
 ]  # fmt: skip
