@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from outlive.backends.cpu.abi import record
+from outlive.backends.cpu.kernels import library
+from outlive.backends.cpu.kernels.emit import STORAGES
+from outlive.backends.cpu.kernels.quantized_float import Geometry, write_float
 from tests.cpu_kernels.support import (
     BF16,
     FLOATS,
@@ -39,15 +43,21 @@ def assert_product(got, x, w):
     assert not wrong.any(), f"{wrong.sum()} of {wrong.size}, the first at {np.argwhere(wrong)[0]}"
 
 
-def multiply(x, w, **more):
+def multiply(x, w):
     return run_one(
         "quantized_matmul", [x, w.words, w.scales, w.biases], (*x.shape[:-1], len(w.words)), x.dtype, **w.params
     )
 
 
-@pytest.mark.parametrize("group", [32, 64, 128])
-@pytest.mark.parametrize("width", [2, 4, 8])
-@pytest.mark.parametrize(("x_type", "scale_type"), TYPES)
+def _cases():
+    """Every geometry in the two pairs of types that models use, and one geometry in all of them."""
+    for width in (2, 4, 8):
+        for group in (32, 64, 128):
+            for types in TYPES if (width, group) == (4, 64) else ((np.float32, np.float16), (BF16, BF16)):
+                yield width, group, *types
+
+
+@pytest.mark.parametrize(("width", "group", "x_type", "scale_type"), _cases())
 def test_quantized_products(rng, width, group, x_type, scale_type):
     for rows, columns, groups in ((1, 1, 1), (1, 65, 18), (3, 63, 7), (7, 5, 33), (16, 9, 16), (17, 7, 5), (33, 65, 3),
                                   (65, 16, 17), (130, 3, 2)):  # fmt: skip
@@ -59,12 +69,26 @@ def test_quantized_products(rng, width, group, x_type, scale_type):
 @pytest.mark.parametrize("width", [2, 4, 8])
 @pytest.mark.parametrize(("group", "depth"), [(32, 96), (32, 576), (64, 576), (64, 2048), (128, 2176)])
 def test_a_row_has_the_same_bits_beside_any_number_of_others(rng, width, group, depth):
-    w = quantized(rng, 67, depth, width, group, BF16)
+    w = quantized(rng, 67, depth, width, group, np.float16)
     x = rng.standard_normal((130, depth)).astype(np.float32)
     whole = multiply(x, w)
     for count in (1, 2, 3, 5, 8, 16, 17, 40, 90):
         assert bits(multiply(x[:count].copy(), w)) == bits(whole[:count])
         assert bits(multiply(x[-count:].copy(), w)) == bits(whole[-count:])
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_the_float_order_that_other_processors_take(rng, width, group):
+    name, geometry = f"q_float_{width}b{group}_float32_float16", Geometry(width, group)
+    float32, float16 = STORAGES["float32"], STORAGES["float16"]
+    kernel = library.compiled(name, lambda k: write_float(k, geometry, float32, float16), "q_float")
+    for rows, columns, groups in ((1, 1, 1), (3, 7, 5), (5, 65, 17), (9, 3, 33)):
+        w = quantized(rng, columns, group * groups, width, group, np.float16)
+        x, out = rng.standard_normal((rows, group * groups)).astype(np.float32), poisoned((rows, columns), np.float32)
+        pointers = [a.ctypes.data for a in (x, w.words, w.scales, w.biases, out)]
+        assert run_words(record(kernel, 2, pointers, (rows, columns, group * groups, 4))) == -1
+        assert_product(out, x, w.value.T)
 
 
 def test_leading_dimensions_are_rows(rng):
@@ -76,7 +100,7 @@ def test_leading_dimensions_are_rows(rng):
 @pytest.mark.parametrize("rows", [4, 40])
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 1e35, 1e-35])
 def test_extreme_rows_take_the_float_order_and_leave_the_others_alone(rng, rows, value):
-    w = quantized(rng, 19, 192, 4, 64, np.float32)
+    w = quantized(rng, 19, 192, 4, 64, np.float16)
     x = rng.standard_normal((rows, 192)).astype(np.float32)
     clean = multiply(x, w)
     if abs(value) == 1e-35:
@@ -118,9 +142,8 @@ def test_zeros_and_groups_of_zeros(rng, rows):
 def test_integers_are_multiplied_exactly(rng):
     for rows in (3, 20):
         for width in (2, 4, 8):
-            w = quantized(rng, 17, 256, width, 64, np.float32)
+            w = quantized(rng, 17, 256, width, 64, np.float16)
             w.scales[...], w.biases[...] = 1, -1
-            q = np.round(w.value)  # only its shape is used below
             x = rng.integers(-8, 8, (rows, 256)).astype(np.float32)
             per_word = 32 // width
             q = (w.words[..., None] >> (np.arange(per_word, dtype=np.uint32) * np.uint32(width))) & np.uint32(

@@ -23,14 +23,15 @@ class CpuFeatures:
     """The processor that kernels are compiled for.
 
     cpu, flags: LLVM's processor name and feature string. vector: whether compiled kernels are served at all
-    (x86-64 with AVX2, FMA and F16C, or aarch64). avx512: 512-bit vectors with byte and word operations. vnni:
-    512-bit integer dot products. amx: tile registers, granted to this process. reason: one sentence on what the
-    processor lacks, for `outlive doctor`; empty when it lacks nothing.
+    (x86-64 with AVX2, FMA and F16C, or aarch64). avx2: x86-64's vectors of 32 bytes. avx512: 512-bit vectors with
+    byte and word operations. vnni: 512-bit integer dot products. amx: tile registers, granted to this process.
+    reason: one sentence on what the processor lacks, for `outlive doctor`; empty when it lacks nothing.
     """
 
     cpu: str
     flags: str
     vector: bool
+    avx2: bool
     avx512: bool
     vnni: bool
     amx: bool
@@ -72,11 +73,11 @@ def features() -> CpuFeatures:
         cpu, extra = LEVELS[level]
         vnni, amx = level in ("avx512vnni", "amx"), level == "amx" and _tiles_granted()
         return CpuFeatures(
-            cpu, extra, True, level != "avx2", vnni, amx, f"OUTLIVE_CPU_FEATURES limits kernels to {level}"
+            cpu, extra, True, True, level != "avx2", vnni, amx, f"OUTLIVE_CPU_FEATURES limits kernels to {level}"
         )
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(flags.items()))
     if triple.startswith("aarch64"):
-        return CpuFeatures(llvm.get_host_cpu_name(), text, True, False, False, False, "")
+        return CpuFeatures(llvm.get_host_cpu_name(), text, True, False, False, False, False, "")
     vector = triple.startswith("x86_64") and not _level_missing("avx2", flags)
     avx512 = vector and not _level_missing("avx512", flags)
     vnni = vector and not _level_missing("avx512vnni", flags)
@@ -84,4 +85,4 @@ def features() -> CpuFeatures:
     if not vector:
         reason = "the processor has no AVX2, FMA and F16C: every op takes its reference kernel"
     amx = vnni and all(flags.get(name, False) for name in ("amx-tile", "amx-int8")) and _tiles_granted()
-    return CpuFeatures(llvm.get_host_cpu_name(), text, vector, avx512, vnni, amx, reason)
+    return CpuFeatures(llvm.get_host_cpu_name(), text, vector, vector, avx512, vnni, amx, reason)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from outlive.backends.cpu.abi import Selection, float_word
+from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library, math
 from outlive.backends.cpu.kernels.emit import (
     BOOL,
@@ -156,6 +157,13 @@ class Softmax:
             k.store(target, n, k.load(self.output, row * self.width + n, F32, LANES) / factor, storage)
 
 
+def _shape() -> tuple[int, int]:
+    """Rows and vectors of keys whose scores fill the machine's registers; 16 registers hold half of what 32 wider
+    ones do.
+    """
+    return (_TILE_ROWS, 2) if features().avx512 else (4, 1)
+
+
 def _add_values(
     k: Emitter,
     soft: Softmax,
@@ -170,7 +178,7 @@ def _add_values(
     """output += power * value over the block's keys, for rows held in registers. checked: skip keys whose power is
     zero, so that what a masked key holds cannot leak.
     """
-    step = min(form.width, 64 if len(rows) <= 4 else 32)
+    step = min(form.width, 64 if len(rows) == 1 else LANES * _shape()[1])
     for first in range(0, form.width, step):
         columns = list(range(first, min(first + step, form.width), LANES))
         totals = [[k.variable(k.load(soft.output, r * form.width + c, F32, LANES)) for c in columns] for r in rows]
@@ -280,13 +288,14 @@ def _transpose_keys(k: Emitter, c: Call, b: Value, group: Value, first: Value, c
 
 
 def _tile_scores(k: Emitter, c: Call, q: Value, keys: Value, row: Value, soft: Softmax) -> None:
-    """Raw scores of _TILE_ROWS prepared queries from `row` on with the block's transposed keys."""
+    """Raw scores of a few prepared queries from `row` on with the block's transposed keys."""
     width = c.form.width
-    with k.loop(0, KEYS, 2 * LANES) as offset:
+    height, vectors = _shape()
+    with k.loop(0, KEYS, vectors * LANES) as offset:
         zero = k.constant(0.0, vector(FLOAT, LANES))
-        totals = [[k.variable(zero) for _ in range(2)] for _ in range(_TILE_ROWS)]
+        totals = [[k.variable(zero) for _ in range(vectors)] for _ in range(height)]
         with k.loop(0, width) as d:
-            columns = [k.load(keys, d * KEYS + offset + n * LANES, F32, LANES) for n in range(2)]
+            columns = [k.load(keys, d * KEYS + offset + n * LANES, F32, LANES) for n in range(vectors)]
             for r, sums in enumerate(totals):
                 value = k.splat(k.load(q, (row + r) * width + d, F32), LANES)
                 for column, total in zip(columns, sums, strict=True):
@@ -324,9 +333,10 @@ def _write_tiles(k: Emitter, form: Form) -> None:
                     k.store(values, j * width + n, k.load(place, n, form.storage, LANES), F32)
             edge = c.seen(start) < first + count
             edge = k.constant(1, ir.IntType(1)) if c.mask is not None else edge
-            with k.loop(0, rows, _TILE_ROWS) as row:
+            height = _shape()[0]
+            with k.loop(0, rows, height) as row:
                 _tile_scores(k, c, q, keys, row, soft)
-                with k.loop(row, row + _TILE_ROWS) as r:
+                with k.loop(row, row + height) as r:
                     with k.loop(0, KEYS, LANES) as offset:
                         raw = k.load(soft.scores, r * KEYS + offset, F32, LANES)
                         k.store(
@@ -337,7 +347,7 @@ def _write_tiles(k: Emitter, form: Form) -> None:
                         )
                     soft.absorb(r)
                 _values_block(
-                    k, soft, form, [row + n for n in range(_TILE_ROWS)], values, k.constant(width), count, F32, edge
+                    k, soft, form, [row + n for n in range(height)], values, k.constant(width), count, F32, edge
                 )
         with k.loop(0, k.minimum(c.queries - start, rows)) as r:
             _attend_to_all(k, c, soft, r, b, group)

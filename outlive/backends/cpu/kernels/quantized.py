@@ -1,7 +1,7 @@
 """Routes of products with affine-quantized weights, x @ w^T: which order and which registers a call takes.
 
-With 512-bit integer dot products or tile registers every product is of class `q_groups`, whatever its number of
-rows; without them all are of class `q_float`.
+On x86-64 every product is of class `q_groups`, whatever its number of rows and the processor's registers; elsewhere
+all are of class `q_float`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def _select_product(reads: list, writes: list, params: object) -> Selection | No
         parts = min(parts, -(-columns // LANES) if by_columns else row_tiles)
         words = (rows, columns, depth, tile_pass_rows(rows, depth), int(by_columns))
     else:
-        kind, write, order = (
-            ("q_planes", write_planes, "q_groups") if features().vnni else ("q_float", write_float, "q_float")
-        )
+        kind, write, order = "q_float", write_float, "q_float"
+        if features().avx2:
+            kind, write, order = "q_planes", write_planes, "q_groups"
         parts = min(parts, columns)
         words = (rows, columns, depth, max(1, min(rows, _SCRATCH_BYTES // (4 * depth))))
     name = f"{kind}_{bits}b{group}_{x_type.name}_{scale_type.name}"

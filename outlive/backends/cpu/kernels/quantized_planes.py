@@ -1,4 +1,5 @@
-"""Products of a few rows on 512-bit integer dot products (VNNI), order class `q_groups`.
+"""Products of a few rows on integer dot products of vectors (VNNI, or AVX2's pairwise products), order class
+`q_groups`.
 
 A chunk is 16 words of weights, so a lane of a dot product is the sum over one word; the lanes of a group are added in
 integers by a tree over the chunks of 16 groups, whose result has a lane a group.
@@ -6,10 +7,12 @@ integers by a tree over the chunks of 16 groups, whose result has a lane a group
 
 from __future__ import annotations
 
+from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels.emit import (
     F32,
     FLOAT,
     I8,
+    I16,
     I32,
     LANES,
     STORAGES,
@@ -75,22 +78,56 @@ def _prepare_row(k: Emitter, o: Operands, p: _Planes, row: Value, place: Value) 
                 k.store(place, target + 64 * (n * o.g.subplanes + s), digit.convert(I8), _UINT8)
 
 
-def _dot(k: Emitter, total: Value, unsigned: Value, signed: Value) -> Value:
-    """total + the sums of four neighbouring products of bytes, a lane each."""
-    operands = [v if v.element == I8 else v.bitcast(I8) for v in (unsigned, signed)]
-    return k.call("llvm.x86.avx512.vpdpbusd.512", total.type, [total, *operands])
+def _halves(value: Value) -> list[Value]:
+    """64 bytes as two vectors of 32."""
+    wide = value if value.element == I8 else value.bitcast(I8)
+    return [wide.shuffle(list(range(32))), wide.shuffle(list(range(32, 64)))]
+
+
+def _pair_sums(k: Emitter, pairs: list[tuple[Value, Value]]) -> Value:
+    """Sums of four neighbouring products of (unsigned, signed) bytes over all pairs, a 32-bit lane each, on 256-bit
+    registers.
+
+    The 16-bit sums on the way stay exact: weights here are below 16, so a pair of products is below 2 * 15 * 256,
+    and at most four pairs are added.
+    """
+    kind = vector(I16, 16)
+    halves = []
+    for half in range(2):
+        total = None
+        for unsigned, signed in pairs:
+            part = k.call("llvm.x86.avx2.pmadd.ub.sw", kind, [_halves(unsigned)[half], _halves(signed)[half]])
+            total = part if total is None else total + part
+        ones = k.constant(1, kind)
+        halves.append(k.call("llvm.x86.avx2.pmadd.wd", vector(I32, 8), [total, ones]))
+    return halves[0].shuffle(list(range(16)), halves[1])
+
+
+def _dot_sums(k: Emitter, g: Geometry, n: int, q: list[Value], x: list[Value], start: Value) -> Value:
+    """For each word, start + the sum of q times x's plane n. Weights of 8 bits are unsigned beside signed digits;
+    narrower ones fit a signed byte, so the lower planes may be the unsigned operand.
+    """
+    weights_unsigned = n == 0 or g.bits == 8
+    if not features().vnni and g.bits == 8:
+        low, high = q[0] & 0x0F0F0F0F, (q[0] >> 4) & 0x0F0F0F0F
+        return start + (_pair_sums(k, [(high, x[0])]) << 4) + _pair_sums(k, [(low, x[0])])
+    pairs = [(a, b) if weights_unsigned else (b, a) for a, b in zip(q, x, strict=True)]
+    if not features().vnni:
+        return start + _pair_sums(k, pairs)
+    for pair in pairs:
+        operands = [v if v.element == I8 else v.bitcast(I8) for v in pair]
+        start = k.call("llvm.x86.avx512.vpdpbusd.512", start.type, [start, *operands])
+    return start
 
 
 def _chunk_sums(k: Emitter, g: Geometry, planes: Value, q: list[Value]) -> tuple[Value, Value]:
     """For each word of a chunk the sums of q times x's high plane, and times 256 * middle + low."""
-    zero = k.constant(0, vector(I32, LANES))
 
     def plane(n: int, start: Value) -> Value:
-        for s, weights in enumerate(q):
-            x = k.load(planes, 64 * (n * g.subplanes + s), _UINT8, 64)
-            start = _dot(k, start, weights, x) if n == 0 or g.bits == 8 else _dot(k, start, x, weights)
-        return start
+        x = [k.load(planes, 64 * (n * g.subplanes + s), _UINT8, 64) for s in range(g.subplanes)]
+        return _dot_sums(k, g, n, q, x, start)
 
+    zero = k.constant(0, vector(I32, LANES))
     return plane(0, zero), plane(2, plane(1, zero) << 8)
 
 
