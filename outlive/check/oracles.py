@@ -60,7 +60,7 @@ def check_after_end(world: World) -> None:
     from outlive.ops import random
 
     runtime = world.runtime
-    random.state.clear()
+    list.clear(random.state)
     state._constants.clear()
     state._refresh()
     runtime.synchronize()

@@ -22,6 +22,8 @@ from outlive.backends.sim.witness import Witness
 from outlive.check.oracles import check_after_end, check_recount
 from outlive.check.sequential import SequentialDevice, SequentialStreams
 from outlive.check.surroundings import kept_apart
+from outlive.check.threads import scheduled_threads
+from outlive.check.trace import Trace
 from outlive.graph.array import array
 from outlive.graph.host import scalars
 from outlive.graph.state import exchanged
@@ -109,6 +111,13 @@ class World:
         self.platform = SimPlatform(self.scheduler, cap or len(self.arena.bytes) * 3 // 4)
         self.devices: list[SimMemory] = []
         self.runtime: Runtime = None  # type: ignore[assignment]
+        self.trace: Trace | None = None
+        self.threads_started: list[str] = []
+
+    def record(self) -> Trace:
+        """Record a trace of the schedule."""
+        self.trace = self.witness.trace = Trace(self.scheduler)
+        return self.trace
 
     def factories(self) -> dict[str, Any]:
         def make(name: str) -> Any:
@@ -133,7 +142,10 @@ class World:
         """The public API runs on this world inside."""
         with points_of(self.scheduler), exchanged(self.platform, self.factories()) as runtime:
             self.runtime = runtime
-            with kept_apart(self.platform):
+            if self.trace is not None:
+                runtime.trace = self.trace
+                runtime.mailbox.watch = self.trace.posted  # type: ignore[attr-defined]
+            with kept_apart(self.platform), scheduled_threads(self.scheduler) as self.threads_started:
                 try:
                     yield self
                 finally:

@@ -15,11 +15,11 @@ _LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
 
 
 def module_locks() -> list[tuple[Any, str]]:
-    """(module, name) of every lock that a module of this package holds: a schedule puts simulated ones in their places."""
+    """(module, name) of every lock that a module of this package, or the thread pool's, holds: a schedule has its own in their places."""
     return [
         (module, name)
         for path, module in sorted(sys.modules.items())
-        if path.startswith("outlive.") and module is not None
+        if (path.startswith("outlive.") or path == "concurrent.futures.thread") and module is not None
         for name, value in sorted(vars(module).items())
         if isinstance(value, _LOCK_TYPES)
     ]
@@ -39,8 +39,9 @@ def kept_apart(platform: Any) -> Iterator[None]:
     from outlive.ops import random
 
     saved = [(module, name, getattr(module, name)) for module, name in module_locks()]
-    key, clock = list(random.state), random.time
-    random.state.clear()
+    # the methods of the plain list: those of the state would make a key where there is none
+    key, clock = list.copy(random.state), random.time
+    list.clear(random.state)
     random.time = _Standstill  # type: ignore[assignment]
     for module, name, _ in saved:
         setattr(module, name, platform.lock(f"{module.__name__}.{name}"))
@@ -50,7 +51,8 @@ def kept_apart(platform: Any) -> Iterator[None]:
         for module, name, lock in saved:
             setattr(module, name, lock)
         random.time = clock
-        random.state[:] = key
+        list.clear(random.state)
+        list.extend(random.state, key)
 
 
 _depth = [0]

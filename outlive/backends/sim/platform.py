@@ -95,17 +95,23 @@ class SimCondition(SimLock):
 
 
 class SimQueue:
-    """The mailbox: a point at each end. `post` is the device's side, which is no thread and makes no point."""
+    """The mailbox: a point at each end. `post` is the device's side, which is no thread and makes no point.
 
-    __slots__ = ("_items", "post", "scheduler")
+    `watch` sees what is appended, for a trace.
+    """
+
+    __slots__ = ("_items", "post", "scheduler", "watch")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self._items: collections.deque[Any] = collections.deque()
         self.post = self._items.append
+        self.watch: Callable[[Any], None] | None = None
 
     def append(self, item: Any, /) -> None:
         self._items.append(item)
+        if self.watch is not None:
+            self.watch(item)
         self.scheduler.point_in_finalizer()
 
     def popleft(self) -> Any:

@@ -93,6 +93,16 @@ class Launch:
         return self.kernel.name
 
 
+class _Host:
+    """The host as the subject of a sentence."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __repr__(self) -> str:
+        return f"The host, which {self.what} it,"
+
+
 class Witness:
     """Watches one schedule over one arena. Violations are raised where they are seen."""
 
@@ -126,7 +136,7 @@ class Witness:
         self.lives[id(buffer)] = life
         self.latest[cell.start] = life
         if self.trace is not None:
-            self.trace.issued(life)
+            self.trace.issued(life, buffer)
 
     def _check_reuse(self, before: Life, stream: int | None, origin: Any) -> None:
         """Memory may change hands when all work on it is known to be over, or comes before on the stream that gets it."""
@@ -194,6 +204,8 @@ class Witness:
             life = access.life
             if life is not None:
                 life.unfinished += 1
+        if self.trace is not None:
+            self.trace.launched(made)
         if any(a.life is None for a in made.writes):
             raise Violation(
                 "program", f"{made!r} writes over an array that was made outside of the checked program.",
@@ -333,7 +345,7 @@ class Witness:
     def _host_access(self, life: Life, what: str, all_accesses: bool) -> None:
         self.host_count += 1
         self.host[HOST] = self.host_count
-        self._occupy(life, f"the host, which {what},", self.host)
+        self._occupy(life, _Host(what), self.host)
         for stream, operation, launch in self._accesses(life):
             is_write = life.write is not None and launch is life.write[2]
             if (all_accesses or is_write) and self.host.get(stream, 0) < operation:
