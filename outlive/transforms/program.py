@@ -7,8 +7,9 @@ operands and records the dispatches: no node, no encode, no choice of kernels, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from outlive.graph.primitive import Primitive
@@ -20,6 +21,8 @@ from outlive.transforms.fusion import Fused
 from outlive.transforms.plan import Plan, Step
 
 ALIGNMENT = 256
+
+Picker = Callable[[tuple[Operand, ...]], tuple[Operand, ...]]
 
 
 class Slot:
@@ -148,8 +151,11 @@ _COMPILED = _Compiled()
 
 
 class Program(NamedTuple):
-    """`taken`: arguments whose buffers it writes over. `made`: layouts of the buffers that leave it. `arena`: bytes of
-    all others. `launch`: the whole program as one launch of its device, where there is such a thing.
+    """A plan in a form to be replayed.
+
+    `taken`: arguments whose buffers it writes over. `made`: layouts of the buffers that leave it. `arena`: bytes of
+    all others. `records`: dispatches, with the numbers of their operands; `pickers`: the same, with functions that take
+    the operands out of a tuple of all. `launch`: the whole program as one launch of its device, where there is such a thing.
     """
 
     taken: frozenset[int]
@@ -158,7 +164,15 @@ class Program(NamedTuple):
     operands: tuple[Bound, ...]
     records: tuple[tuple[Any, Any, tuple[int, ...], tuple[int, ...], Any], ...]
     outputs: tuple[Bound, ...]
+    pickers: tuple[tuple[Any, Any, Picker, Picker, Any], ...]
     launch: Any = None
+
+
+def _picker(numbers: tuple[int, ...]) -> Picker:
+    """A function that takes these elements out of a tuple, as a tuple."""
+    if numbers == tuple(range(numbers[0], numbers[0] + len(numbers)) if numbers else ()):
+        return itemgetter(slice(numbers[0], numbers[-1] + 1) if numbers else slice(0, 0))
+    return itemgetter(*numbers)
 
 
 class _Capture:
@@ -297,7 +311,9 @@ def capture(plan: Plan, arguments: Sequence[Layout], writable: frozenset[int], d
 
     records = tuple([(a, k, numbered(r), numbered(w), o) for a, k, r, w, o in planner.records])
     outputs = tuple([bound(state.values[o]) for o in plan.outputs])  # type: ignore[arg-type]
-    program = Program(frozenset(planner.taken), tuple([s.layout for s in made]), arena, tuple(table), records, outputs)
+    pickers = tuple([(a, k, _picker(r), _picker(w), o) for a, k, r, w, o in records])
+    layouts = tuple([s.layout for s in made])
+    program = Program(frozenset(planner.taken), layouts, arena, tuple(table), records, outputs, pickers)
     module = CAPTURES.get(device.name)
     return program if module is None else program._replace(launch=import_module(module).captured(program))
 
@@ -330,7 +346,8 @@ def _records(program: Program, bases: Sequence[Operand]) -> list[Any]:
         base = bases[number]
         whole = base.layout is seen and not offset
         table.append(base if whole else Operand(base.buffer, seen, base.offset + offset))
+    operands = tuple(table)
     return [
-        (launch, kernel, tuple([table[i] for i in reads]), tuple([table[i] for i in writes]), origin)
-        for launch, kernel, reads, writes, origin in program.records
+        (launch, kernel, reads(operands), writes(operands), origin)
+        for launch, kernel, reads, writes, origin in program.pickers
     ]
