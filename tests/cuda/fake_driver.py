@@ -57,6 +57,9 @@ class FakeDriver:
     def unbind(self) -> None:
         pass
 
+    def prepare(self) -> None:
+        pass
+
     def free_memory(self) -> int:
         return self.memory - self.allocated
 

@@ -65,7 +65,7 @@ class InterpretedLibrary(Library):
             return
         if isinstance(launch, Steps):
             for head, operands, static in launch.steps:
-                self._run(head, [pointers[i] for i in operands], static)
+                self._run(head, [pointers[i] + offset for i, offset in operands], static)
         else:
             assert isinstance(launch, NativeLaunch)
             self._run(launch.head, pointers, launch.static)

@@ -78,6 +78,8 @@ def cases() -> list[Case]:
         add("where", lambda a, b: mx.where(a > b, a, b), (values((3, 65), dtype, 5), values((3, 65), dtype, 6)), dtype)
         add("cast", lambda a: a.astype(mx.float32).astype(mx.bfloat16).astype(mx.int32), (values((65,), dtype, 5, -9, 9),), dtype)
         add("scatter_add", lambda a: a.at[mx.array([1, 1, 2])].add(a[:3]), (values((7, 63), dtype, 5),), dtype)
+        if dtype in FLOATS:
+            fast_cases(add, dtype)
     for dtype in (*FLOATS, "float64"):
         for shape_a, shape_b in (((65, 63), (63, 7)), ((1, 500), (500, 65)), ((2, 3, 7, 65), (65, 5)), ((2, 1, 7, 5), (3, 5, 4))):
             add(f"matmul_{len(shape_a)}_{shape_a[-2]}", mx.matmul, (values(shape_a, dtype, 7), values(shape_b, dtype, 8)), dtype)
@@ -91,6 +93,30 @@ def cases() -> list[Case]:
             inputs = (values((rows, 256), "bfloat16", 9, -1, 1), values((65, 256), "bfloat16", 10, -1, 1))
             add(f"quantized_{bits}_{group}_{rows}", product, inputs, "bfloat16")
     return made
+
+
+def fast_cases(add: Callable[..., None], dtype: str) -> None:
+    row = (values((65,), dtype, 11), values((65,), dtype, 12))
+    x = values((2, 7, 65), dtype, 13, -1, 1)
+    add("rms_norm", lambda a, w: mx.fast.rms_norm(a, w, 1e-5), (x, row[0]), dtype)
+    add("rms_norm_plain", lambda a: mx.fast.rms_norm(a, None, 1e-5), (x,), dtype)
+    add("layer_norm", lambda a, w, b: mx.fast.layer_norm(a, w, b, 1e-5), (x, *row), dtype)
+    add("layer_norm_weight", lambda a, w: mx.fast.layer_norm(a, w, None, 1e-5), (x, row[0]), dtype)
+    heads = values((2, 3, 5, 64), dtype, 14, -1, 1)
+    for traditional in (False, True):
+        def turned(a: Any, traditional: bool = traditional) -> Any:
+            return mx.fast.rope(a, 32, traditional=traditional, base=10000.0, scale=1.0, offset=1000)
+
+        add(f"rope_{traditional}", turned, (heads,), dtype)
+        add(f"rope_transposed_{traditional}", lambda a, f=turned: f(a.transpose(0, 2, 1, 3)), (heads,), dtype)
+    keys = (values((2, 3, 65, 64), dtype, 15, -1, 1), values((2, 3, 65, 64), dtype, 16, -1, 1))
+    for mask in (None, "causal"):
+        def attended(q: Any, k: Any, v: Any, mask: str | None = mask) -> Any:
+            return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125, mask=mask)
+
+        add(f"attention_{mask}", attended, (heads, *keys), dtype)
+    for reverse in (False, True):
+        add(f"cumsum_{reverse}", lambda a, r=reverse: mx.cumsum(a, axis=1, reverse=r, inclusive=not r), (x,), dtype)
 
 
 def _assigned(a: Any) -> Any:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 
-@pytest.mark.parametrize("part", ["softmaxes", "norms", "reductions", "ropes", "products"])
+@pytest.mark.parametrize("part", ["softmaxes", "norms", "reductions", "ropes", "scans", "products"])
 def test_triton_kernels_in_the_interpreter(part: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -52,6 +52,7 @@ class CudaDevice:
         self.lost = ""
         self.facts = driver.facts(index)
         self.bind()
+        driver.prepare()
         self.ledger = Ledger(driver.free_memory() - min(HEADROOM_BYTES, self.facts.memory // 16))
         self.allocator = Allocator(self, self.ledger, runtime)
         self.failures = runtime.failures

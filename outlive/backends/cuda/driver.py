@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cuda
 
-from outlive.backends.cuda.launcher import LIBRARY_FAILED, launch_all
+from outlive.backends.cuda.launcher import LIBRARY_FAILED, launch_all, prepare
 
 STICKY = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999})
 """Codes after which a context stays broken: uncorrectable memory errors, faults of kernels, and the unknown."""
@@ -223,6 +223,10 @@ class Driver:
             attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _call("cuFuncSetAttribute", function, attribute, shared)
         return int(function)
+
+    def prepare(self) -> None:
+        """Load the launch loop, so that a first launch cannot fail for its sake."""
+        prepare()
 
     def launch(self, words: Any, stream: int) -> tuple[int, int]:
         """Launch a word list (see launcher.py); (-1, 0) or (offset of the failed record, code)."""

@@ -120,6 +120,11 @@ def _compiled() -> Any:
     return ctypes.CFUNCTYPE(ctypes.c_int64, pointer, ctypes.c_int64, pointer, pointer)(address)
 
 
+def prepare() -> None:
+    """Compile the loop, or load it from the cache."""
+    _compiled()
+
+
 def launch_all(words: Any, stream: int, entry: int) -> tuple[int, int]:
     """Launch every record of `words` (array of int64) on `stream` through the driver function at address `entry`.
 

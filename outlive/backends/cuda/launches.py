@@ -87,13 +87,17 @@ def aligned(record: Record) -> bool:
     return not any(o.pointer & 15 for operands in record[2:4] for o in operands)
 
 
-Step = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""One kernel of several: words before the pointers, which operands' pointers, words after them."""
+Part = int | tuple[int, int]
+"""An operand's number, counted through reads, writes and the workspace; or such a number and bytes from its start."""
+
+Step = tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+"""One kernel of several: words before the pointers, the operands' numbers with offsets, words after the pointers."""
 
 
-def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple[int, ...], static: tuple[int, ...]) -> Step:
-    """A step over `operands`, counted through reads, writes and the workspace."""
-    return (function, *grid, binary.threads, binary.shared, len(operands) + len(static)), operands, static
+def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple[Part, ...], static: tuple[int, ...]) -> Step:
+    """A step over `operands`."""
+    parts = tuple([(o, 0) if isinstance(o, int) else o for o in operands])
+    return (function, *grid, binary.threads, binary.shared, len(parts) + len(static)), parts, static
 
 
 class Steps(Workspaced, Native):
@@ -115,7 +119,7 @@ class Steps(Workspaced, Native):
         pointers = [o.pointer for o in (*record[2], *record[3])]
         words: list[int] = []
         for head, operands, static in self.steps:
-            words += [*head, *[pointers[i] for i in operands], *static]
+            words += [*head, *[pointers[i] + offset for i, offset in operands], *static]
         return words
 
 

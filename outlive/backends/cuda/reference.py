@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from outlive.runtime.command_buffer import Record
 
 ON_THE_HOST = frozenset(
-    "nonzero unique histogram bincount svd eig eigh eigvals eigvalsh inv pinv lu lu_factor cholesky cholesky_inv qr solve tri_inv"
-    " solve_triangular norm scatter scatter_add scatter_prod scatter_max scatter_min cumsum cumprod cummax cummin logcumsumexp"
-    " put_along_axis foreign".split()
+    "nonzero unique masked_scatter histogram svd eig eigh eigvals eigvalsh inv pinv lu lu_factor cholesky cholesky_inv qr solve"
+    " tri_inv solve_triangular norm scatter scatter_reduce scatter_along_axis linear_recurrence cumsum cumprod cummax cummin"
+    " logcumsumexp foreign".split()
 )
 """Ops whose reference kernels CuPy runs with a wait of the host inside, with other bits from run to run, or with other errors than NumPy."""
 

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-import inspect
 import json
 import os
 import tempfile
@@ -151,9 +150,12 @@ def _module_path(module: str) -> str:
 
 @functools.cache
 def _source(module: str) -> str:
-    """The text of a module of Triton kernels, read without importing it."""
-    folder = Path(inspect.getfile(CudaC)).resolve().parent.parent / "triton_kernels"
-    return (folder / f"{module}.py").read_text()
+    """The text of a module of Triton kernels, and of those that it takes functions from, read without importing them."""
+    folder = Path(__file__).resolve().parent.parent / "triton_kernels"
+    text = (folder / f"{module}.py").read_text()
+    prefix = _module_path("")
+    used = [line.split()[1].removeprefix(prefix) for line in text.splitlines() if line.startswith(f"from {prefix}")]
+    return text + "".join(_source(name) for name in used)
 
 
 def binary(source: CudaC | TritonKernel, architecture: str) -> Binary:

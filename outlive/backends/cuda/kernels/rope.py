@@ -6,7 +6,7 @@ import math
 import struct
 from typing import TYPE_CHECKING, Any
 
-from outlive.backends.cuda.kernels.rows import FLOAT32_TYPES, POINTERS, block_of, compiled, divisible, float_word, launch
+from outlive.backends.cuda.kernels.rows import FLOAT32_TYPES, POINTERS, block_of, compiled, divisible, launch
 from outlive.backends.cuda.launches import NativeLaunch
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def select_rope(library: Library, kernel: Any, reads: Any, writes: Any, aligned:
         "heads": heads, "length": length, "width": width, "s_batch": strides[0], "s_head": strides[1], "s_step": strides[2],
         "s_offset": s_offset,
     }  # fmt: skip
-    arguments |= dict.fromkeys(numbers, "i64") | {"scale": "fp32", "log2_base": "fp64"}
+    arguments |= dict.fromkeys(numbers, "i64") | {"scale": "fp64", "log2_base": "fp64"}
     arguments |= {name: "constexpr" for name in constants if name != "p_freqs"}
     known = divisible(aligned, pointers, width=width, s_batch=strides[0], s_head=strides[1], s_step=strides[2])
     source = compiled("rope", "rope", arguments, constants, known, 1 if half <= 64 else 4)
-    words = (*numbers.values(), float_word(kernel.scale), _double_word(math.log2(kernel.base) if kernel.base else 0.0))
+    words = (*numbers.values(), _double_word(kernel.scale), _double_word(math.log2(kernel.base) if kernel.base else 0.0))
     return launch(library, source, (batch * heads * length, 1, 1), len(pointers), words)
 
 

@@ -88,9 +88,7 @@ def select_rms_norm(library: Library, kernel: Any, reads: Any, writes: Any, alig
 
 
 def select_layer_norm(library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool) -> NativeLaunch | None:
-    """Layer norm over the last axis, with both parameters or neither."""
-    if len(reads) == 2:
-        return None  # one of the two is absent, and the operands do not say which
+    """Layer norm over the last axis, with a weight, a weight and a bias, or neither."""
     return _select_norm(library, kernel, reads, writes, aligned, "layer_norm", ("p_weight", "p_bias"), ("WEIGHTED", "BIASED"))
 
 
@@ -127,9 +125,9 @@ class _Reduction(NamedTuple):
     mean: bool
 
 
-_ACCUMULATORS = {"f": "float32", "d": "float64", "i": "int64", "u": "uint64"}
-_MIDDLE = {"float32": "*fp32", "float64": "*fp64", "int64": "*i64", "uint64": "*u64"}
-_LIMITS = {
+ACCUMULATORS = {"f": "float32", "d": "float64", "i": "int64", "u": "uint64"}
+MIDDLE = {"float32": "*fp32", "float64": "*fp64", "int64": "*i64", "uint64": "*u64"}
+LIMITS = {
     "float32": (-math.inf, math.inf), "float64": (-math.inf, math.inf), "int64": (-(1 << 63), (1 << 63) - 1), "uint64": (0, (1 << 64) - 1),
 }  # fmt: skip
 
@@ -138,8 +136,8 @@ def _reduction(name: str, x: Any, out: Any) -> _Reduction | None:
     kind = "d" if x.dtype.name == "float64" else "f" if x.dtype.name in FLOAT32_TYPES else "u" if x.dtype.name[0] in "ub" else "i"
     if x.dtype.name not in POINTERS or out.dtype.name not in POINTERS or (name == "mean" and kind in "iu"):
         return None
-    accumulator = _ACCUMULATORS[kind]
-    low, high = _LIMITS[accumulator]
+    accumulator = ACCUMULATORS[kind]
+    low, high = LIMITS[accumulator]
     identity = {"sum": 0, "mean": 0, "prod": 1, "max": low, "min": high}[name]
     return _Reduction("sum" if name == "mean" else name, accumulator, identity, name == "mean")
 
@@ -186,7 +184,7 @@ def _reduce_rows(library: Library, how: _Reduction, x: Any, out: Any, outer: int
     parts = -(-count // part)
     if outer > LIMIT_GRID_X or parts > LIMIT_GRID_Y:
         return None
-    middle = _MIDDLE[how.accumulator]
+    middle = MIDDLE[how.accumulator]
     first = library.load(_row_source(how, types[0], middle, count, part, False, aligned, block))
     second = library.load(_row_source(how, middle, types[1], parts, parts, how.mean, False, block_of(parts, 4096)))
     size = 8 if how.accumulator[-2:] == "64" else 4
@@ -218,8 +216,8 @@ def _reduce_columns(library: Library, how: _Reduction, x: Any, out: Any, outer: 
     if parts == 1:
         source = _column_source(how, *types, count, inner, how.mean, aligned, columns)
         return launch(library, source, (blocks, outer, 1), 2, (count, count, inner, _divisor(how, count)))
-    first = library.load(_column_source(how, types[0], _MIDDLE[how.accumulator], part, inner, False, aligned, columns))
-    second = library.load(_column_source(how, _MIDDLE[how.accumulator], types[1], parts, inner, how.mean, False, columns))
+    first = library.load(_column_source(how, types[0], MIDDLE[how.accumulator], part, inner, False, aligned, columns))
+    second = library.load(_column_source(how, MIDDLE[how.accumulator], types[1], parts, inner, how.mean, False, columns))
     return Steps(
         outer * parts * inner * (8 if how.accumulator[-2:] == "64" else 4),
         [

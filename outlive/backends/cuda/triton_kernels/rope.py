@@ -3,6 +3,9 @@
 import triton
 import triton.language as tl
 
+TURN = tl.constexpr(6.283185307179586)
+INVERSE_TURN = tl.constexpr(0.15915494309189535)
+
 
 @triton.jit
 def rope(
@@ -13,6 +16,7 @@ def rope(
 
     Frequency i is base^(-i / HALF), or 1 / freqs[i] (`GIVEN`). Pairs are (2i, 2i + 1) if `TRADITIONAL`, (i, i + HALF) otherwise.
     `REST`: block that covers what is left unturned, 0 for none. Input strides in elements, the output is dense.
+    Angles are float64 until they are reduced to one turn: positions of a million stay exact to float32.
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_step = i_row % length
@@ -22,13 +26,13 @@ def rope(
     p_out += i_row * width
     lanes = tl.arange(0, BLOCK)
     mask = lanes < HALF
-    position = (tl.load(p_offset + i_batch * s_offset) + i_step).to(tl.float32) * scale
+    position = (tl.load(p_offset + i_batch * s_offset) + i_step).to(tl.float64) * scale
     if GIVEN:
-        b_rate = tl.div_rn(tl.full([BLOCK], 1.0, tl.float32), tl.load(p_freqs + lanes, mask, other=1.0).to(tl.float32))
+        b_rate = 1.0 / tl.load(p_freqs + lanes, mask, other=1.0).to(tl.float64)
     else:
-        b_exponent = lanes.to(tl.float64) * (-1.0 / HALF) * log2_base
-        b_rate = tl.exp2(b_exponent).to(tl.float32)
-    b_angle = position * b_rate
+        b_rate = tl.exp2(lanes.to(tl.float64) * (-1.0 / HALF) * log2_base)
+    b_turns = position * b_rate * INVERSE_TURN
+    b_angle = ((b_turns - tl.floor(b_turns + 0.5)) * TURN).to(tl.float32)
     b_cos = tl.cos(b_angle)
     b_sin = tl.sin(b_angle)
     if TRADITIONAL:
