@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlive.backends.sim.arena import PATTERNS
 from outlive.backends.sim.choices import Deviation, RandomChoices, RecordedChoices
@@ -54,6 +54,8 @@ class Exploration:
     findings: list[Finding] = field(default_factory=list)
     repeatable: bool = True
     expected: str | None = None
+    raises: str = ""
+    """How the program ends when it is evaluated sequentially, where it raises."""
 
     def add(self, outcome: Outcome) -> None:
         self.schedules += 1
@@ -82,13 +84,26 @@ class Options:
     prepare: Callable[[Any], None] | None = None
 
 
-def expect(program: Program) -> tuple[str | None, bool]:
-    """(digest of the sequential result, whether a second run gives the same); None where the program raises."""
+class Expectation(NamedTuple):
+    """The digest of the sequential result, and whether a second run gives the same; or how the program raises."""
+
+    digest: str | None
+    repeatable: bool
+    raises: str = ""
+
+    @property
+    def comparable(self) -> str | None:
+        """The digest to compare with; None where there is nothing to compare."""
+        return self.digest if self.repeatable else None
+
+
+def expect(program: Program) -> Expectation:
+    """Evaluate a program sequentially, twice."""
     try:
         first = digest(run_sequentially(program))
-        return first, first == digest(run_sequentially(program))
-    except Exception:  # noqa: BLE001  (a program that raises by itself is judged by the schedules alone)
-        return None, True
+        return Expectation(first, first == digest(run_sequentially(program)))
+    except Exception as error:  # noqa: BLE001  (a program that raises by itself is judged by the schedules alone)
+        return Expectation(None, True, f"{type(error).__name__}: {error}")
 
 
 def judge(outcome: Outcome, expected: str | None) -> Violation | None:
@@ -107,8 +122,9 @@ def explore(program: Program, options: Options | None = None) -> Exploration:
     options = options or Options()
     done = Exploration(options.seed, options.profile)
     with exploring():
-        done.expected, done.repeatable = expect(program)
-        expected = done.expected if done.repeatable else None
+        expectation = expect(program)
+        done.expected, done.repeatable, done.raises = expectation
+        expected = expectation.comparable
         for index in range(options.schedules):
             poison = PATTERNS[index % len(PATTERNS)]
             choices = RandomChoices(schedule_seed(options.seed, index), options.faults)

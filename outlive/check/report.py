@@ -92,7 +92,7 @@ def coverage_text(done: Exploration) -> str:
     if done.injected:
         lines.append(f"{done.injected:,} calls were made to fail; {done.ended_by_fault:,} schedules ended with the error that this should give.")
     if done.expected is None:
-        lines.append("The program raises by itself: bits were not compared.")
+        lines.append(f"Bits were not compared, because the program raises by itself: {done.raises}")
     elif not done.repeatable:
         lines.append("The program gives another result each time (a clock, or randomness of its own): bits were not compared.")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import outlive.core  # noqa: F401  (loading it calibrates donation, which must not happen inside of a schedule)
 from outlive.backends.sim.arena import PATTERNS, Arena
 from outlive.backends.sim.choices import Choices, Deviation
 from outlive.backends.sim.device import SimDevice, SimMemory
