@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 
 import gguf
@@ -152,7 +153,7 @@ def resident_pages(path) -> int:
     total, inside = 0, False
     with open("/proc/self/smaps", encoding="utf-8") as maps:
         for line in maps:
-            if "-" in line.split(" ", 1)[0] and "/" in line:
+            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
                 inside = line.rstrip().endswith(str(path))
             elif inside and line.startswith("Rss:"):
                 total += int(line.split()[1]) * 1024
