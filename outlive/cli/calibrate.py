@@ -40,7 +40,9 @@ def calibrate(program: str, arguments: Sequence[str], device: str | None) -> Non
     """
     free = _trial(program, arguments, device, None)
     if free.status:
-        raise UserError(f"{program} ends with status {free.status} without a cap; make it complete before calibrating it")
+        raise UserError(
+            f"{program} ends with status {free.status} without a cap; make it complete before calibrating it"
+        )
     if not free.peak_bytes:
         raise UserError(f"{program} makes no arrays, so it needs no memory; there is nothing to calibrate")
     print(f"without a cap: peak {free.peak_bytes:,} bytes, {free.seconds:.2f} s", file=sys.stderr)
@@ -50,7 +52,9 @@ def calibrate(program: str, arguments: Sequence[str], device: str | None) -> Non
     while high - low > max(1, high * PRECISION):
         cap = (low + high) // 2
         trial = _trial(program, arguments, device, cap)
-        print(f"cap {cap:,} bytes: {'completes' if not trial.status else 'fails'}, {trial.seconds:.2f} s", file=sys.stderr)
+        print(
+            f"cap {cap:,} bytes: {'completes' if not trial.status else 'fails'}, {trial.seconds:.2f} s", file=sys.stderr
+        )
         if trial.status:
             low = cap
         else:
@@ -60,12 +64,23 @@ def calibrate(program: str, arguments: Sequence[str], device: str | None) -> Non
 
 
 def _trial(program: str, arguments: Sequence[str], device: str | None, cap: int | None) -> Trial:
-    command = [sys.executable, "-m", "outlive.cli", "run", *(["--device", device] if device else []), program, "--", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "outlive.cli",
+        "run",
+        *(["--device", device] if device else []),
+        program,
+        "--",
+        *arguments,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         environment = os.environ | {REPORT: str(report)} | ({"OUTLIVE_CAP_BYTES": str(cap)} if cap else {})
         start = time.perf_counter()
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
         seconds = time.perf_counter() - start
         peak = json.loads(report.read_text())["peak_bytes"] if report.exists() else None
     return Trial(done.returncode, seconds, peak)

@@ -28,6 +28,8 @@ def doctor() -> None:
                 print(f"  {line}")
         except ImportError as error:  # a missing library must not hide what else there is to say
             print(f"  {error}: install outlive again with pip")
+        except ValueError as error:  # nor an environment variable without meaning, which says so itself
+            print(f"  {error}")
 
 
 def _versions() -> Iterator[str]:
@@ -49,10 +51,18 @@ def _machine() -> Iterator[str]:
 
 def _devices() -> Iterator[str]:
     import outlive.core as mx
+    from outlive.backends.cpu.features import features
+    from outlive.backends.cpu.pool import thread_count
+    from outlive.runtime.encoder import NEVER, Donation
 
     for name in ("cpu", "gpu"):
         yield f"{name}: {'available' if mx.is_available(getattr(mx, name)) else 'not available'}"
-    yield f"default: {mx.default_device()}"
+    yield f"default: {mx.default_device()}, memory cap {mx.get_memory_limit() / 1e9:.1f} GB"
+    if Donation.node == NEVER:
+        yield "results never take over the memory of operands: this Python counts references in an unknown way"
+    yield f"cpu kernels: for {features().cpu}, {thread_count()} threads"
+    if features().reason:
+        yield f"cpu kernels: {features().reason}"
 
 
 def _caches() -> Iterator[str]:

@@ -10,6 +10,7 @@ from outlive import __version__
 from outlive.cli.bench.commands import bench
 from outlive.cli.devices import DeviceOption, choose_device
 from outlive.cli.errors import reported
+from outlive.io.errors import UserError
 from outlive.lm import DEFAULT_SOURCE
 
 app = typer.Typer(
@@ -87,6 +88,49 @@ def run(
             raise typer.Exit
         choose_device(device)
     raise typer.Exit(run_program(program, arguments or []))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def check(
+    program: Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="A Python file.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARG ...]", help="Passed to the program.")] = None,
+    schedules: Annotated[int, typer.Option("--schedules", metavar="N", help="How many schedules to run.")] = 200,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Where their decisions come from.")] = 0,
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="P", help="Whose rules the simulated device follows.")
+    ] = "sim",
+    faults: Annotated[bool, typer.Option("--faults", help="Let allocations and launches fail now and then.")] = False,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write the report as one page.")] = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Write a finding's timeline for Perfetto.")
+    ] = None,
+    replay: Annotated[
+        str | None, typer.Option("--replay", metavar="SCHEDULE", help="Run the schedule of a report again.")
+    ] = None,
+    poison: Annotated[
+        str, typer.Option("--poison", metavar="BYTE", help="What fresh memory holds in a replay.")
+    ] = "0xff",
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Check the checker: try every known fault of the runtime.")
+    ] = False,
+    trials: Annotated[int, typer.Option("--trials", metavar="N", help="Trials of each mutant.")] = 5,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="FILE", help="Write the mutants' table there.")
+    ] = None,
+) -> None:
+    """Run a program under an adversary's schedules, and report every buffer that could be lost."""
+    with reported():
+        from outlive.check.command import check_file, check_mutants
+
+        if mutants:
+            raise typer.Exit(check_mutants(trials, seed or 1, table))
+        if program is None:
+            raise UserError("there is nothing to check; give the path of a Python file, or --mutants")
+        status = check_file(
+            program, arguments or [], schedules=schedules, seed=seed, profile=profile, faults=faults, html=html, timeline=trace,
+            schedule=replay, poison=poison,
+        )  # fmt: skip
+    raise typer.Exit(status)
 
 
 @app.command()
