@@ -27,7 +27,7 @@ def check_file(
     html: str | None = None,
     timeline: str | None = None,
     schedule: str | None = None,
-    poison: int = 0xFF,
+    poison: str = "0xff",
 ) -> int:
     """Check a program file under many schedules, or under the one that `schedule` spells; print the report."""
     if profile not in PROFILES:
@@ -52,11 +52,17 @@ def check_file(
     return 0 if report.ok else 1
 
 
-def _replayed(program: ProgramFile, text: str, poison: int, options: Options) -> Exploration:
+def _replayed(program: ProgramFile, text: str, byte: str, options: Options) -> Exploration:
     try:
         deviations = decode_schedule(text)
     except ValueError as error:
         raise UserError(str(error).removeprefix("[check] ")) from None
+    try:
+        poison = int(byte, 0)
+    except ValueError:
+        poison = -1
+    if not 0 <= poison <= 0xFF:
+        raise UserError(f"the poison is a byte, for instance 0xff, not {byte!r}")
     done = Exploration(options.seed, options.profile)
     outcome = replay(program, deviations, poison, options)
     done.add(outcome)

@@ -52,7 +52,9 @@ class Report:
     def replay_command(self, finding: Finding) -> str:
         """The command line that shows a finding again."""
         schedule = encode_schedule(finding.deviations)
-        return f"outlive check {self.name} --profile {finding.profile} --poison {finding.poison:#x} --replay '{schedule}'"
+        path = getattr(self.program, "path", self.name)
+        arguments = " ".join(["", "--", *self.program.arguments]) if getattr(self.program, "arguments", None) else ""
+        return f"outlive check {path} --profile {finding.profile} --poison {finding.poison:#x} --replay '{schedule}'{arguments}"
 
     def __str__(self) -> str:
         parts = [finding_text(f, self.trace(f), self.replay_command(f)) for f in self.findings]
