@@ -104,12 +104,20 @@ def test_doctor_tells_versions_devices_and_caches(outlive, environment):
         f"outlive {__version__}",
         "numpy ",
         "cpu: available",
+        "cpu kernels: for ",
         "gpu: ",
         environment["XDG_CACHE_HOME"],
         "models: ",
     ):
         assert part in result.stdout
     assert "missing" not in result.stdout
+
+
+def test_doctor_tells_of_an_environment_variable_without_meaning_and_goes_on(outlive):
+    result = outlive("doctor", OUTLIVE_NUM_THREADS="many")
+    assert result.returncode == 0, result.stderr
+    assert "OUTLIVE_NUM_THREADS" in result.stdout
+    assert "models: " in result.stdout
 
 
 def test_doctor_tells_of_an_unusable_cache_folder(outlive, tmp_path):
