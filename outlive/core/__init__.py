@@ -45,7 +45,6 @@ from outlive.graph.printing import PrintOptions, get_printoptions, printoptions,
 from outlive.graph.state import (
     Device,
     DeviceType,
-    Stream,
     cpu,
     default_device,
     default_stream,
@@ -75,6 +74,7 @@ from outlive.ops.slicing import *  # noqa: F403
 from outlive.ops.sort import *  # noqa: F403
 from outlive.ops.unary import *  # noqa: F403
 from outlive.ops.unique import *  # noqa: F403
+from outlive.runtime.stream import Stream
 from outlive.transforms import *  # noqa: F403
 
 __version__ = "0.32.4"

@@ -11,7 +11,6 @@ from outlive.graph import state
 from outlive.graph.state import (
     Device,
     DeviceType,
-    Stream,
     as_device,
     as_stream,
     cpu,
@@ -20,6 +19,7 @@ from outlive.graph.state import (
     new_stream,
     runtime,
 )
+from outlive.runtime.stream import Stream
 
 ThreadLocalStream = Stream
 """Any thread may use any stream here, so a stream of its own for each thread is not needed."""

@@ -59,7 +59,7 @@ class iinfo:
             raise TypeError(f"[iinfo] Needs an element type; got {type(dtype).__name__}.")
         if dtype.category not in (dtypes.signedinteger, dtypes.unsignedinteger):
             raise ValueError(f"[iinfo] {dtype.name} is no integer type; use finfo.")
-        known = np.iinfo(dtype.storage)
+        known: Any = np.iinfo(dtype.storage)
         self.dtype, self.min, self.max = dtype, int(known.min), int(known.max)
 
     def __repr__(self) -> str:

@@ -25,7 +25,8 @@ def to_bytes(self: array) -> bytes:
 
 def buffer(self: array, flags: int) -> memoryview:
     """The buffer protocol (Python 3.12 on): a view over the array's memory, which it keeps."""
-    return memoryview(to_numpy(self))
+    view: Any = to_numpy(self)
+    return memoryview(view)
 
 
 def dlpack_device(self: array) -> tuple[int, int]:

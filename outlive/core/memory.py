@@ -120,9 +120,12 @@ def get_array_buffer_size(*args: Any) -> int:
     """
     nodes: list[Node] = []
     collect_nodes(args, nodes)
-    if any(node.data is None for node in nodes):
-        raise ValueError("[get_array_buffer_size] An array is not computed yet; call eval first.")
-    buffers = {id(node.data.operand.buffer): node.data.operand.buffer for node in nodes}
+    buffers: dict[int, Any] = {}
+    for node in nodes:
+        owner: Any = node.data
+        if owner is None:
+            raise ValueError("[get_array_buffer_size] An array is not computed yet; call eval first.")
+        buffers[id(owner.operand.buffer)] = owner.operand.buffer
     return sum(buffer.size for buffer in buffers.values())
 
 

@@ -177,11 +177,14 @@ def host_view(a: array) -> np.ndarray:
         evaluate((node,))
     else:
         wait_for(node)
-        failure = node.data.operand.buffer.failure
+        owner: Any = node.data
+        failure = owner.operand.buffer.failure
         if failure is not None:
             raise failure.error()
-    operand = node.data.operand
-    return operand.buffer.device.copy_out(operand)
+    owner = node.data
+    operand: Operand = owner.operand
+    values: np.ndarray = operand.buffer.device.copy_out(operand)
+    return values
 
 
 __all__ = ["Dtype", "apply", "apply_many", "array", "dtypes", "from_host", "host_view", "wrap"]

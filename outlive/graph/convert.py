@@ -21,7 +21,8 @@ def to_storage(values: np.ndarray, dtype: Dtype) -> np.ndarray:
 
     if values.dtype.name == "bfloat16":
         return values.view(np.uint16)
-    return float32_to_bfloat16(np.asarray(values, np.float32))
+    rounded: np.ndarray = float32_to_bfloat16(np.asarray(values, np.float32))
+    return rounded
 
 
 def default_type(values: np.ndarray, from_python: bool) -> Dtype:

@@ -43,8 +43,10 @@ def numpy_type(dtype: Dtype) -> np.dtype:
     if dtype is dtypes.bfloat16:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return dtype.storage
+        found: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return found
+    found = dtype.storage
+    return found
 
 
 def to_numpy(a: array, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -7,6 +7,7 @@ A query that no key is allowed for attends to all keys alike under a boolean or 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 from outlive.graph.array import apply, array
@@ -19,6 +20,9 @@ from outlive.ops.matmul import cast, matmul
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, reshape, sum_to, swapaxes
 from outlive.ops.slicing import one_by_one
 from outlive.ops.unary import exp, negative
+
+BLOCK_SCORES = 1 << 20
+"""Scores that the reference kernel holds at one time, at least one row of them."""
 
 
 class Attention(Primitive):
@@ -34,27 +38,34 @@ class Attention(Primitive):
     has_mask: bool
     has_sinks: bool
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        scores = min(reads[0].shape[2] * max(reads[1].shape[2], 1), BLOCK_SCORES + reads[1].shape[2])
+        return super().workspace(reads, writes) + 8 * 8 * scores
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         q, k, v = reads[:3]
         out = writes[0]
         if not out.size:
             return
-        mask = xp.broadcast_to(reads[3], (*q.shape[:3], k.shape[2])) if self.has_mask else None
+        queries, keys = q.shape[2], k.shape[2]
+        mask = xp.broadcast_to(reads[3], (*q.shape[:3], keys)) if self.has_mask else None
         sinks = reads[-1] if self.has_sinks else None
         group = q.shape[1] // k.shape[1]
-        for b in range(q.shape[0]):
-            for h in range(q.shape[1]):
-                scores = xp.matmul(q[b, h] * q.dtype.type(self.scale), k[b, h // group].T)
-                seen = None if mask is None else mask[b, h]
-                weights = self._weights(xp, scores, seen, None if sinks is None else sinks[h])
-                xp.matmul(weights, v[b, h // group], out=out[b, h])
+        step = max(1, BLOCK_SCORES // max(keys, 1))
+        for b, h, start in itertools.product(range(q.shape[0]), range(q.shape[1]), range(0, queries, step)):
+            rows = slice(start, start + step)
+            scores = xp.matmul(q[b, h, rows] * q.dtype.type(self.scale), k[b, h // group].T)
+            seen = None if mask is None else mask[b, h, rows]
+            last = start + keys - queries  # the last key that the first of these queries sees, if causal
+            weights = self._weights(xp, scores, seen, None if sinks is None else sinks[h], last)
+            xp.matmul(weights, v[b, h // group], out=out[b, h, rows])
 
-    def _weights(self, xp: Any, scores: Any, mask: Any, sink: Any) -> Any:
+    def _weights(self, xp: Any, scores: Any, mask: Any, sink: Any, last: int) -> Any:
         """Softmax of the scores under the masks, over keys and the sink."""
         allowed = mask if mask is not None and mask.dtype == xp.bool_ else None
         if self.causal:
-            queries, keys = scores.shape
-            allowed = xp.arange(keys) <= xp.arange(queries)[:, None] + (keys - queries)
+            rows, keys = scores.shape
+            allowed = xp.arange(keys) <= xp.arange(last, last + rows)[:, None]
         if allowed is not None:
             scores = xp.where(allowed, scores, scores.dtype.type(-xp.inf))
             if sink is None:

@@ -30,8 +30,8 @@ def constant(value: Scalar, dtype: Dtype) -> array:
     node = constants.get(key)
     if node is None:
         if dtype.category in (dtypes.signedinteger, dtypes.unsignedinteger):
-            limits = np.iinfo(dtype.storage)
-            if not limits.min <= value <= limits.max:  # type: ignore[operator]
+            limits: Any = np.iinfo(dtype.storage)
+            if not limits.min <= value <= limits.max:
                 raise ValueError(
                     f"[array] {value} does not fit {dtype.name}, which holds {limits.min} to {limits.max}."
                 )

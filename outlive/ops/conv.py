@@ -122,6 +122,14 @@ class Window(Primitive):
     groups: int
     flip: bool
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        x, w, out = *reads, *writes
+        width = 8 if x.dtype.itemsize == 8 else 4
+        taps = w.size // max(w.shape[0], 1)
+        row = width * (out.size // max(out.shape[0] * out.shape[1], 1)) // max(out.shape[-1], 1) * taps * self.groups
+        block = min(max(BLOCK_BYTES, row), row * max(out.shape[1], 1))
+        return super().workspace(reads, writes) + 2 * block
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         x, w = reads
         out = writes[0]
@@ -300,9 +308,11 @@ def conv_general(
     that are not real floating-point ones.
     """
     x, w, count = _checked(input, weight, groups, None)
-    uneven = not isinstance(padding, int) and len(padding) == 2 and not isinstance(padding[0], int)
-    sides = padding if uneven else (padding, padding)
-    low, high = [_per_axis("Padding", side, count, None) for side in sides]  # type: ignore[union-attr]
+    before: Any = padding
+    after: Any = padding
+    if not isinstance(padding, int) and len(padding) == 2 and not isinstance(padding[0], int):
+        before, after = padding
+    low, high = _per_axis("Padding", before, count, None), _per_axis("Padding", after, count, None)
     geometry = Geometry(
         _per_axis("Stride", stride, count, 1),
         low,

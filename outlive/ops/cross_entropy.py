@@ -22,6 +22,9 @@ class CrossEntropy(Primitive):
     name = "cross_entropy"
     donates = False
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return 2 * super().workspace(reads, writes)
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         logits, targets = reads
         if not targets.size:

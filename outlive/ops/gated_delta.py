@@ -28,6 +28,9 @@ class GatedDelta(Primitive):
         encoder.dispatch(self, inputs, outs)
         return outs
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + 6 * 8 * reads[5].size
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         q, k, v, gamma, beta, state = reads[:6]
         mask = reads[6] if self.has_mask else None
@@ -91,6 +94,10 @@ class GatedDeltaBack(Primitive):
         outs = tuple([encoder.output(made, False) for made in layouts])
         encoder.dispatch(self, inputs, outs)
         return outs
+
+    def workspace(self, reads: Any, writes: Any) -> int:
+        states = (reads[0].shape[1] + 8) * 8 * reads[5].size
+        return super().workspace(reads, writes) + states
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         q, k, v, gamma, beta, state = reads[:6]

@@ -405,7 +405,7 @@ def put_along_axis(a: Any, /, indices: Any, values: Any, axis: int | None = None
     ValueError for indices of another type or shape, IndexError for an axis out of range.
     """
     a, indices = as_array(a), checked_indices("put_along_axis", indices)
-    values = as_array(values).astype(a.dtype)  # type: ignore[attr-defined]
+    values = as_array(values).astype(a.dtype)
     shape = a.shape
     if axis is None:
         flat = put_along_axis(

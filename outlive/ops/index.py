@@ -162,7 +162,7 @@ def _value(a: array, value: Any) -> array:
     if type(value) in (bool, int, float):
         return constant(_cast(value, a.dtype), a.dtype)
     value = as_array(value)
-    return value if value.dtype is a.dtype else value.astype(a.dtype)  # type: ignore[attr-defined]
+    return value if value.dtype is a.dtype else value.astype(a.dtype)
 
 
 def _cast(value: Any, dtype: Any) -> Any:
@@ -315,8 +315,8 @@ class ArrayAt:
             raise ValueError("[at] Give an index first, as in a.at[0].add(1).")
         index = self._index[0]
         if mode == "divide" and not a.dtype.inexact:
-            exact = ArrayAt(a.astype(dtypes.float32), self._index)  # type: ignore[attr-defined]
-            return exact._combined(value, mode).astype(a.dtype)  # type: ignore[attr-defined]
+            exact = ArrayAt(a.astype(dtypes.float32), self._index)
+            return exact._combined(value, mode).astype(a.dtype)
         mask = _mask(index)
         combine = getattr(elementwise, mode)
         if mask is not None:

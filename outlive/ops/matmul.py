@@ -23,7 +23,7 @@ from outlive.ops.common import (
 )
 from outlive.ops.elementwise import add, multiply
 from outlive.ops.shape import (
-    batch_first,
+    batch_in_front,
     batch_size,
     checked_axis,
     flatten,
@@ -103,8 +103,7 @@ class Matmul(Primitive):
             if axis is None:
                 made.append(a)
                 continue
-            moved = batch_first(a, axis, size)
-            made.append(reshape(moved, (size, *(1,) * (ndim + 1 - moved.ndim), *moved.shape[1:])))
+            made.append(batch_in_front(a, axis, size, ndim))
         return [matmul(*made)], [0]
 
 
@@ -155,11 +154,8 @@ class AddMM(Primitive):
     def vmap(self, inputs: Any, axes: Any) -> Any:
         size = batch_size(inputs, axes)
         ndim = max(a.ndim - (axis is not None) for a, axis in zip(inputs, axes, strict=True))
-        made = []
-        for a, axis in zip(inputs, axes, strict=True):
-            moved = batch_first(a, axis, size)
-            made.append(reshape(moved, (size, *(1,) * (ndim + 1 - moved.ndim), *moved.shape[1:])))
-        return [addmm(*made, self.alpha, self.beta)], [0]
+        c, a, b = [batch_in_front(i, axis, size, ndim) for i, axis in zip(inputs, axes, strict=True)]
+        return [addmm(c, a, b, self.alpha, self.beta)], [0]
 
 
 def inexact_type(op: str, *arrays: array) -> Dtype:
@@ -175,7 +171,7 @@ def inexact_type(op: str, *arrays: array) -> Dtype:
 
 def cast(a: array, dtype: Dtype) -> array:
     """`a` in `dtype`."""
-    return a if a.dtype is dtype else a.astype(dtype)  # type: ignore[attr-defined]
+    return a if a.dtype is dtype else a.astype(dtype)
 
 
 def product_shape(op: str, a: array, b: array) -> tuple[int, ...]:

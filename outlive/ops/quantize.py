@@ -28,6 +28,16 @@ BLOCK_ELEMENTS = 1 << 20
 """Elements that a reference kernel works on at one time."""
 
 
+BLOCK_BYTES_EACH = 64
+"""Upper bound of the bytes that encoding or decoding an element takes."""
+
+
+def block_elements(values: Any) -> int:
+    """Elements of values of a layout that are worked on at one time."""
+    row = values.shape[-1] if values.ndim else 1
+    return min(values.size, max(BLOCK_ELEMENTS, row))
+
+
 class Scheme(NamedTuple):
     """Group size and bits of a mode; the two numbers that it takes where none are given."""
 
@@ -147,6 +157,9 @@ class Quantize(Primitive):
         encoder.dispatch(self, inputs, outs)
         return outs
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + BLOCK_BYTES_EACH * block_elements(reads[0])
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         w = reads[0]
         if not w.size:
@@ -190,6 +203,9 @@ class Dequantize(Primitive):
     mode: str
     scaled: bool
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + BLOCK_BYTES_EACH * block_elements(writes[0])
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         out = writes[0]
         if not out.size:
@@ -228,7 +244,8 @@ class Dequantize(Primitive):
         moved = [batch_first(a, axis, size) for a, axis in zip(inputs[:count], axes[:count], strict=True)]
         kind = dtypes.float32
         extra = inputs[-1] if self.scaled else None
-        return [_dequantized(*moved[:2], moved[2] if count == 3 else None, self._plan(), extra, kind, None)], [0]
+        biases = moved[2] if count == 3 else None
+        return [_dequantized(moved[0], moved[1], biases, self._plan(), extra, kind, None)], [0]
 
     def _plan(self) -> Scheme:
         return Scheme(self.mode, self.group_size, self.bits)
@@ -247,6 +264,9 @@ class ToFp8(Primitive):
     name = "to_fp8"
     donates = False
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + BLOCK_BYTES_EACH * reads[0].size
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         writes[0][...] = codes.fp8_encode(xp, reads[0].astype(xp.float32))
 
@@ -261,6 +281,9 @@ class FromFp8(Primitive):
     name = "from_fp8"
     donates = False
     dtype: Dtype
+
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + BLOCK_BYTES_EACH * reads[0].size
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         writes[0][...] = codes.fp8_decode(xp, reads[0])

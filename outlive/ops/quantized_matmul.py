@@ -14,6 +14,7 @@ from outlive.ops.elementwise import multiply
 from outlive.ops.gather import checked_indices, scatter_zeros
 from outlive.ops.matmul import cast, folded, matmul, stacked
 from outlive.ops.quantize import (
+    BLOCK_BYTES_EACH,
     BLOCK_ELEMENTS,
     NVFP4_RANGE,
     Scheme,
@@ -25,7 +26,7 @@ from outlive.ops.quantize import (
     quantize,
     scheme,
 )
-from outlive.ops.shape import batch_first, batch_size, broadcast_to, matrix_transpose, reshape, sum_to, swapaxes
+from outlive.ops.shape import batch_in_front, batch_size, broadcast_to, matrix_transpose, reshape, sum_to, swapaxes
 from outlive.ops.slicing import one_by_one
 
 
@@ -45,6 +46,12 @@ def panel_product(
             out[..., rows] = xp.matmul(x, part.T)
         else:
             out += xp.matmul(x[..., rows], part)
+
+
+def panel_bytes(words: Any, plan: Scheme) -> int:
+    """Upper bound in bytes of what one panel of weights takes."""
+    n = plan.elements(words.shape[-1])
+    return BLOCK_BYTES_EACH * min(max(BLOCK_ELEMENTS, n), n * words.shape[-2])
 
 
 class QuantizedMatmul(Primitive):
@@ -75,6 +82,9 @@ class QuantizedMatmul(Primitive):
         batch = layout.shape[:-2]
         encoder.dispatch(self, tuple([stacked(encoder, i, batch) for i in inputs]), (out,))
         return out
+
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + panel_bytes(reads[1], self.plan())
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         x, words, scales = reads[:3]
@@ -107,7 +117,7 @@ class QuantizedMatmul(Primitive):
         left, right = (cotangent, x) if self.transpose else (x, cotangent)
         if words.ndim == 2 and x.ndim > 2:
             left, right = reshape(left, (-1, left.shape[-1])), reshape(right, (-1, right.shape[-1]))
-        made = matmul(swapaxes(left, -1, -2), right).astype(dtypes.float32)  # type: ignore[attr-defined]
+        made = matmul(swapaxes(left, -1, -2), right).astype(dtypes.float32)
         return sum_to(made, (*words.shape[:-1], made.shape[-1]))
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
@@ -119,14 +129,10 @@ class QuantizedMatmul(Primitive):
         size = batch_size(inputs, axes)
         ndim = max(a.ndim - (axis is not None) for a, axis in zip(inputs, axes, strict=True))
         if all(axis is None for axis in axes[1:]):
-            return [_product(self, _lifted(inputs[0], axes[0], size, ndim), *inputs[1:])], [0]
-        return [_product(self, *[_lifted(a, axis, size, ndim) for a, axis in zip(inputs, axes, strict=True)])], [0]
-
-
-def _lifted(a: array, axis: int | None, size: int, ndim: int) -> array:
-    """`a` with its batch axis in front of `ndim` others."""
-    moved = batch_first(a, axis, size)
-    return reshape(moved, (size, *(1,) * (ndim + 1 - moved.ndim), *moved.shape[1:]))
+            return [_product(self, batch_in_front(inputs[0], axes[0], size, ndim), *inputs[1:])], [0]
+        return [_product(self, *[batch_in_front(a, axis, size, ndim) for a, axis in zip(inputs, axes, strict=True)])], [
+            0
+        ]
 
 
 def _places(shape: tuple[int, ...]) -> Any:
@@ -165,8 +171,8 @@ def _operands(
         raise ValueError(f"[{op}] The words need at least 2 dimensions; got shape {w.shape}.")
     check_quantized(op, w, scales, biases, plan)
     kind = x.dtype
-    if plan.affine:
-        kind = promote(promote(kind, scales.dtype), biases.dtype)  # type: ignore[union-attr]
+    if biases is not None:
+        kind = promote(promote(kind, scales.dtype), biases.dtype)
     if kind.category is not dtypes.floating:
         raise ValueError(f"[{op}] Needs a real floating-point x; got {x.dtype.name}.")
     return cast(x, kind), (w, scales) if biases is None else (w, scales, biases), kind
@@ -222,6 +228,9 @@ class GatherQMM(Primitive):
     def plan(self) -> Scheme:
         return Scheme(self.mode, self.group_size, self.bits)
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + panel_bytes(reads[1], self.plan())
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         x, words, scales = reads[:3]
         plan = self.plan()
@@ -230,19 +239,17 @@ class GatherQMM(Primitive):
         out = writes[0]
         if not out.size:
             return
-        matrices = [None if a is None else a.reshape(-1, *a.shape[-2:]) for a in (x, words, scales, biases)]
-        left = checked_places(xp, reads[-2], matrices[0].shape[0])
-        right = checked_places(xp, reads[-1], matrices[1].shape[0])
-        flat = out.reshape(-1, *out.shape[-2:])
+        x, words, scales, flat = [a.reshape(-1, *a.shape[-2:]) for a in (x, words, scales, out)]
+        biases = None if biases is None else biases.reshape(-1, *biases.shape[-2:])
+        left = checked_places(xp, reads[-2], x.shape[0])
+        right = checked_places(xp, reads[-1], words.shape[0])
         for expert in xp.unique(right).tolist():
             rows = xp.nonzero(right == expert)[0]
-            part = matrices[0][left[rows]]
+            part = x[left[rows]]
             made = xp.empty((part.shape[0] * part.shape[1], out.shape[-1]), out.dtype)
-            bias = None if matrices[3] is None else matrices[3][expert]
-            stacked_rows = part.reshape(-1, part.shape[-1])
-            panel_product(
-                xp, stacked_rows, matrices[1][expert], matrices[2][expert], bias, plan, self.transpose, made, ratio
-            )
+            bias = None if biases is None else biases[expert]
+            together = part.reshape(-1, part.shape[-1])
+            panel_product(xp, together, words[expert], scales[expert], bias, plan, self.transpose, made, ratio)
             flat[rows] = made.reshape(part.shape[0], part.shape[1], -1)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
@@ -346,8 +353,8 @@ def _rounded_through(x: array, plan: Scheme, scale: Any, stream: Any) -> array:
     """`x` quantized in groups along its last axis and back, as float32."""
     lead = x.shape
     rows = reshape(x, (-1, lead[-1]), stream=stream)
-    parts = quantize(rows, plan.group_size, plan.bits, plan.mode, global_scale=scale, stream=stream)
-    made = dequantize(*parts[:2], None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream)
+    codes, scales = quantize(rows, plan.group_size, plan.bits, plan.mode, global_scale=scale, stream=stream)
+    made = dequantize(codes, scales, None, plan.group_size, plan.bits, plan.mode, scale, dtypes.float32, stream=stream)
     return reshape(made, lead, stream=stream)
 
 

@@ -24,6 +24,11 @@ class Rope(Primitive):
     base: float | None
     scale: float
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        x = reads[0]
+        angles = x.shape[0] * x.shape[-2] * (self.dims // 2)
+        return 2 * super().workspace(reads, writes) + 48 * angles
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         x, offset = reads[:2]
         out = writes[0]

@@ -66,6 +66,12 @@ def batch_first(a: array, axis: int | None, size: int) -> array:
     return moveaxis(a, axis, 0)
 
 
+def batch_in_front(a: array, axis: int | None, size: int, ndim: int) -> array:
+    """`a` with its batch axis in front of `ndim` others, ones put between where it has fewer."""
+    moved = batch_first(a, axis, size)
+    return reshape(moved, (size, *(1,) * (ndim + 1 - moved.ndim), *moved.shape[1:]))
+
+
 def batch_size(inputs: Sequence[array], axes: Sequence[int | None]) -> int:
     """The length of the batch axis that at least one input has."""
     return next(a.shape[axis] for a, axis in zip(inputs, axes, strict=True) if axis is not None)
@@ -161,7 +167,7 @@ class AsStrided(Primitive):
 
         a, cotangent = primals[0], cotangents[0]
         places = as_strided(arange(a.size), self.shape, self.strides, self.offset)
-        flat = zeros((a.size,), cotangent.dtype).at[flatten(places)].add(flatten(cotangent))  # type: ignore[attr-defined]
+        flat = zeros((a.size,), cotangent.dtype).at[flatten(places)].add(flatten(cotangent))
         return [reshape(flat, a.shape)]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:

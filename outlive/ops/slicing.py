@@ -103,7 +103,8 @@ class SliceUpdate(Primitive):
         return [update_region(cotangent, rest, region) if i == 0 else take_region(cotangent, region) for i in argnums]
 
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
-        return [update_region(*with_zeros(primals, tangents, argnums), self.region)]
+        base, update = with_zeros(primals, tangents, argnums)
+        return [update_region(base, update, self.region)]
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
         size = batch_size(inputs, axes)
@@ -280,7 +281,7 @@ def slice_update(a: Any, update: Any, start_indices: array, axes: Sequence[int],
     Raises ValueError where counts or sizes do not fit, IndexError for an axis out of range.
     """
     a = as_array(a)
-    update = as_array(update).astype(a.dtype)  # type: ignore[attr-defined]
+    update = as_array(update).astype(a.dtype)
     if update.ndim < a.ndim:
         update = reshape(update, (1,) * (a.ndim - update.ndim) + update.shape)
     start, places = _checked_block("slice_update", a, start_indices, axes, update.shape)

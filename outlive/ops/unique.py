@@ -23,6 +23,9 @@ class Unique(Primitive):
         encoder.dispatch(self, inputs, outs)
         return outs
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        return super().workspace(reads, writes) + 64 * reads[0].size
+
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         a = reads[0]
         values, first, inverse, counts = writes

@@ -182,7 +182,14 @@ def test_values_survive_numpy_pickling_and_copying(data, dtype, shape):
     a = OURS.build(host)
     assert np.array(a).dtype == (ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype))
     stored = host.resolved()
-    for made in (a, mx.array(np.array(a)), pickle.loads(pickle.dumps(a)), copy.copy(a), copy.deepcopy(a), mx.asarray(a)):
+    for made in (
+        a,
+        mx.array(np.array(a)),
+        pickle.loads(pickle.dumps(a)),
+        copy.copy(a),
+        copy.deepcopy(a),
+        mx.asarray(a),
+    ):
         assert made.dtype is a.dtype
         np.testing.assert_array_equal(np.array(made).view(stored.dtype), stored)
     assert bytes(a) == np.ascontiguousarray(stored).tobytes()

@@ -52,7 +52,9 @@ def test_a_row_of_large_halves_is_normalized_without_overflow():
     assert mx.fast.rms_norm(x, None, 1e-5).tolist() == [[1.0] * 64] * 2
 
 
-def rotated(x: np.ndarray, dims: int, traditional: bool, rates: np.ndarray, scale: float, offset: np.ndarray) -> np.ndarray:
+def rotated(
+    x: np.ndarray, dims: int, traditional: bool, rates: np.ndarray, scale: float, offset: np.ndarray
+) -> np.ndarray:
     """The formula of rope in float64; offset (B,)."""
     out = x.copy()
     steps = offset[:, None] + np.arange(x.shape[-2])
@@ -146,7 +148,9 @@ def test_a_query_without_keys_attends_to_all_alike_or_to_its_sink():
     none = mx.zeros((3, 3), mx.bool_)
     mean = np.array(q).mean(2, keepdims=True)
     attend = mx.fast.scaled_dot_product_attention
-    np.testing.assert_allclose(np.array(attend(q, q, q, scale=1.0, mask=none)), np.repeat(mean, 3, 2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.array(attend(q, q, q, scale=1.0, mask=none)), np.repeat(mean, 3, 2), rtol=1e-5, atol=1e-6
+    )
     assert not np.array(attend(q, q, q, scale=1.0, mask=none, sinks=mx.ones(2))).any()
     assert np.isnan(np.array(attend(q, q, q, scale=1.0, mask=mx.full((3, 3), -float("inf"))))).all()
     assert not np.array(attend(q, q[:, :, :0], q[:, :, :0], scale=1.0)).any()
@@ -271,7 +275,13 @@ PROGRAMS = {
     ),
     "attention": ("mx.fast.scaled_dot_product_attention(a, b, c, scale=0.3)", Q, K, V),
     "attention causal": ("mx.fast.scaled_dot_product_attention(a, b, c, scale=0.3, mask='causal')", Q, K, V),
-    "attention masked": ("mx.fast.scaled_dot_product_attention(a, b, c, scale=0.3, mask=d > 0)", Q, K, V, f(2, 1, 5, 7)),
+    "attention masked": (
+        "mx.fast.scaled_dot_product_attention(a, b, c, scale=0.3, mask=d > 0)",
+        Q,
+        K,
+        V,
+        f(2, 1, 5, 7),
+    ),
     "attention sinks": (
         "mx.fast.scaled_dot_product_attention(a, b, c, scale=0.3, mask=d, sinks=e)",
         Q,

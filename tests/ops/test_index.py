@@ -184,7 +184,12 @@ def test_a_bad_index_is_refused_at_once_in_one_sentence(use, error, text):
 
 def test_an_index_array_out_of_range_is_an_error_of_its_result_at_each_read():
     a = mx.arange(3)
-    for bad in (a[mx.array([7])], mx.take(a, mx.array([7])), a.at[mx.array([7])].add(1), mx.take_along_axis(a, mx.array([7]))):
+    for bad in (
+        a[mx.array([7])],
+        mx.take(a, mx.array([7])),
+        a.at[mx.array([7])].add(1),
+        mx.take_along_axis(a, mx.array([7])),
+    ):
         for _ in range(2):
             with pytest.raises(ExecutionError):
                 bad.tolist()

@@ -36,7 +36,9 @@ def test_matmul_equals_the_product_in_float64(data, dtype, pair):
     wide_a, wide_b = a.values().astype(np.float64), b.values().astype(np.float64)
     found = OURS.perform(Call("matmul", (a, b))).value
     exact = np.matmul(wide_a, wide_b)
-    wanted = OURS.perform(Call("array", (Array.of(exact.astype(np.float32)),), {"dtype": OURS.read(getattr(mx, dtype))}))
+    wanted = OURS.perform(
+        Call("array", (Array.of(exact.astype(np.float32)),), {"dtype": OURS.read(getattr(mx, dtype))})
+    )
     magnitude = np.matmul(np.abs(wide_a), np.abs(wide_b))
     assert_same_array(found, wanted.value, "matmul", magnitude=magnitude, context=pair)
 
@@ -169,7 +171,9 @@ RULES = {
     "vecdot": (mx.vecdot, (2, 3), (2, 3)),
     "gather_mm": (lambda a, b: mx.gather_mm(a, b, mx.array([0, 1, 0]), mx.array([[2], [0]])), (2, 3, 4), (3, 4, 2)),
     "block_masked_mm": (
-        lambda a, b: mx.block_masked_mm(a, b, 2, mx.array([[True, False], [True, True]]), mx.array([[1.0, 0.5], [0, 1]])),
+        lambda a, b: mx.block_masked_mm(
+            a, b, 2, mx.array([[True, False], [True, True]]), mx.array([[1.0, 0.5], [0, 1]])
+        ),
         (3, 4),
         (4, 3),
     ),

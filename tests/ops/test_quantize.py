@@ -125,7 +125,9 @@ def test_products_of_every_format_and_geometry(mode, bits, group, geometry):
         biases = parts[2] if mode == "affine" else None
         found = mx.quantized_matmul(x, parts[0], parts[1], biases, transpose, group, bits, mode)
         exact, magnitude = float64_product(x, parts, mode, bits, group, transpose)
-        bound = inner * 2.0**-24 * magnitude + (np.abs(exact) * 2.0**-7 if kind is mx.bfloat16 else 2.0**-22 * magnitude)
+        bound = inner * 2.0**-24 * magnitude + (
+            np.abs(exact) * 2.0**-7 if kind is mx.bfloat16 else 2.0**-22 * magnitude
+        )
         error = np.abs(np.array(found.astype(mx.float32)) - exact)
         assert (error <= bound).all(), f"largest error {np.nanmax(error / bound):.3g} of what is allowed"
 
@@ -159,9 +161,7 @@ def test_gathered_products_equal_products_one_by_one(mode, bits, group, transpos
     biases = parts[2] if mode == "affine" else None
     x = mx.array(numbers(3, 2, 128).astype(np.float32))
     left, right = np.array([[0], [2], [1]]), np.array([[4, 0, 4]])
-    found = mx.gather_qmm(
-        x, parts[0], parts[1], biases, mx.array(left), mx.array(right), transpose, group, bits, mode
-    )
+    found = mx.gather_qmm(x, parts[0], parts[1], biases, mx.array(left), mx.array(right), transpose, group, bits, mode)
     assert found.shape == (3, 3, 2, 128)
     for i, j in np.ndindex(3, 3):
         chosen = [a[int(right[0, j])] for a in parts]
@@ -213,7 +213,10 @@ ERRORS = [
     (lambda w: mx.dequantize(*mx.quantize(w)[:2]), "needs biases"),
     (lambda w: mx.dequantize(*mx.quantize(w), group_size=32), "Scales of shape .* do not fit words"),
     (lambda w: mx.dequantize(*mx.quantize(w), bits=8), "do not fit words"),
-    (lambda w: mx.quantized_matmul(w[:, :32], *mx.quantize(w)), r"\[quantized_matmul\] The last axis of x \(4, 32\) must be 64"),
+    (
+        lambda w: mx.quantized_matmul(w[:, :32], *mx.quantize(w)),
+        r"\[quantized_matmul\] The last axis of x \(4, 32\) must be 64",
+    ),
     (lambda w: mx.quantized_matmul(w, *mx.quantize(w), mode="mxfp4"), "has no biases"),
     (lambda w: mx.quantized_matmul(w, w, w, w), "uint32 words; got float32"),
     (lambda w: mx.gather_qmm(w[0], *mx.quantize(w)), "at least 2 dimensions"),
