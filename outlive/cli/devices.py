@@ -26,4 +26,5 @@ def choose_device(name: str | None) -> None:
     try:
         mx.set_default_device(getattr(mx, name))
     except (ValueError, RuntimeError) as error:
-        raise UserError(f"--device {name} cannot be used: {error}; choose another, or see 'outlive doctor'") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"--device {name} cannot be used: {reason}; choose another, or see 'outlive doctor'") from error

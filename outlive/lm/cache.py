@@ -8,12 +8,12 @@ import outlive.core as mx
 
 
 class LayerCache(Protocol):
-    """What attention needs of a cache.
+    """What attention needs of a cache."""
 
-    ``offset`` is the position of the first new token: an integer, or an array that is read when the step runs.
-    """
-
-    offset: int | mx.array
+    @property
+    def offset(self) -> int | mx.array:
+        """The position of the first new token: an integer, or an array that is read when the step runs."""
+        ...
 
     def update(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Take keys and values, shape (batch, key heads, new tokens, head size); returns what to attend to."""

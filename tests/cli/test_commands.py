@@ -97,6 +97,11 @@ def test_run_names_a_missing_program_or_device(outlive, program):
     assert_one_sentence(outlive("run", "--device", "tpu", program("")), "--device is 'tpu'")
 
 
+def test_a_device_that_is_not_there_is_named(outlive, program):
+    result = outlive("run", "--device", "gpu", program(""), CUDA_VISIBLE_DEVICES="")
+    assert_one_sentence(result, "--device gpu cannot be used", "outlive doctor")
+
+
 def test_doctor_tells_versions_devices_and_caches(outlive, environment):
     result = outlive("doctor")
     assert result.returncode == 0, result.stderr
