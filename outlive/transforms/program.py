@@ -137,7 +137,7 @@ class Bound(NamedTuple):
     offset: int
 
 
-CAPTURES = {"gpu": "outlive.backends.cuda.captured"}
+CAPTURES = {"cpu": "outlive.backends.cpu.captured", "gpu": "outlive.backends.cuda.captured"}
 """For each kind of device that replays whole programs: its module, whose `captured(program)` makes the one launch."""
 
 

@@ -339,3 +339,46 @@ def test_threads_may_share_a_compiled_function():
 def test_bad_input_gets_one_clear_sentence(call, error, words):
     with pytest.raises(error, match=words):
         call(mx.array([1.0, 2.0, 3.0]))
+
+
+def test_a_long_program_of_compiled_kernels_is_one_record(monkeypatch):
+    from outlive.backends.cpu import captured as module
+
+    monkeypatch.setenv("OUTLIVE_DISABLE_FUSION", "1")
+    launches = []
+    original = module.captured
+    monkeypatch.setattr(module, "captured", lambda p: launches.append(original(p)) or launches[-1])
+
+    def function(x, w):
+        for _ in range(6):
+            x = mx.softmax(x * w, axis=-1) + x
+        return x, x.T
+
+    x, w = (mx.array(np.random.default_rng(k).normal(size=(5, 5)).astype(np.float32)) for k in range(2))
+    compiled = mx.compile(function)
+    for scale in (1.0, 2.0, 3.0):  # other buffers each time
+        expected, got = function(x * scale, w), compiled(x * scale, w)
+        for a, b in zip(expected, got, strict=True):
+            np.testing.assert_array_equal(np.array(a), np.array(b))
+    assert launches[0].names == ("multiply", "softmax", "add") * 6
+
+
+def test_a_kernel_that_fails_in_a_program_is_named_and_other_arrays_are_not_affected(monkeypatch):
+    monkeypatch.setenv("OUTLIVE_DISABLE_FUSION", "1")
+
+    def function(table, at):
+        rows = mx.take(table, at, axis=0)
+        for _ in range(10):
+            rows = mx.softmax(rows + 1.0, axis=-1)
+        return rows
+
+    compiled = mx.compile(function)
+    table, inside, outside = mx.ones((4, 3)), mx.array([0, 3]), mx.array([0, 99])
+    bad, good = compiled(table, outside), table * 2.0
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"\[compiled\] the kernel of 'take' reported an error"):
+            bad.tolist()
+    assert good.tolist() == [[2.0] * 3] * 4
+    assert compiled(table, inside).tolist() == function(table, inside).tolist()
+    with pytest.raises(RuntimeError, match="take"):
+        (bad + 1.0).tolist()

@@ -51,6 +51,20 @@ class Launch:
         self.static = static
 
 
+class CapturedLaunch:
+    """Base: many kernels as one record; a device module makes them of compiled functions."""
+
+    __slots__ = ()
+
+    def words(self, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
+        """The word list over these operands."""
+        raise NotImplementedError
+
+    def name_at(self, offset: int) -> str:
+        """The op whose kernel starts at an offset of the word list."""
+        raise NotImplementedError
+
+
 class Program(list[tuple[int, Any]]):
     """Segments to run, and how far that went: a thread that was interrupted, or another one, goes on from there."""
 
@@ -268,6 +282,9 @@ class CpuDevice:
                     record = command_buffer.records[first]
                     run_reference(record[1], record[2], record[3])
                 elif (at := self._run_words(words)) >= 0:
+                    launch = command_buffer.records[first][0]
+                    if isinstance(launch, CapturedLaunch):
+                        raise RuntimeError(f"the kernel of {launch.name_at(at)!r} reported an error")
                     first += _record_at(words, at)
                     raise RuntimeError("the kernel reported an error")
             except Exception as error:
@@ -339,7 +356,13 @@ class CpuDevice:
                 raise
         return program.failed
 
-    def _run_one(self, launch: Launch, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
+    def _run_one(self, launch: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> None:
+        if isinstance(launch, CapturedLaunch):
+            words = launch.words(reads, writes)
+            at = self._run_words(words)
+            if at >= 0:
+                raise RuntimeError(f"the kernel of {launch.name_at(at)!r} reported an error")
+            return
         pointers = [o.pointer for o in reads] + [o.pointer for o in writes]
         words = words_array("q", [launch.address, launch.count, launch.parallel, *pointers, *launch.static])
         if self._run_words(words) >= 0:
@@ -367,17 +390,20 @@ def _record_at(words: Any, offset: int) -> int:
 
 
 def _lower(records: list[Record]) -> Program:
-    """Segments of a command buffer: (first record, word list) for compiled kernels, (record, None) for a reference kernel."""
+    """Segments of a command buffer: (first record, word list) for compiled kernels, (record, None) for a reference kernel.
+
+    A captured launch is a segment of its own.
+    """
     program = Program()
     flat: list[int] = []
     first = 0
     extend = flat.extend
     for index, (launch, _, reads, writes, _) in enumerate(records):
-        if launch is None:
+        if type(launch) is not Launch:
             if flat:
                 program.append((first, words_array("q", flat)))
                 flat.clear()
-            program.append((index, None))
+            program.append((index, None if launch is None else launch.words(reads, writes)))
             first = index + 1
         elif len(reads) == 2 and len(writes) == 1:
             a, b = reads

@@ -1,0 +1,63 @@
+"""A compiled function's program as one launch: its word list is made once, and only addresses are filled in when it runs.
+
+The program's buffers are those of the record: the arguments (its reads), then what the program makes (its first writes).
+"""
+
+from __future__ import annotations
+
+from array import array as words_array
+from typing import Any
+
+import numpy as np
+
+from outlive.backends.cpu.abi import HEADER_WORDS
+from outlive.backends.cpu.device import CapturedLaunch, Launch
+
+MINIMUM_LAUNCHES = 8
+"""Shorter programs are as quick record by record."""
+
+
+def captured(program: Any) -> CapturedLaunch | None:
+    """The launch of a program; None where a reference kernel is part of it, or where there is too little to gain."""
+    if len(program.records) < MINIMUM_LAUNCHES or not all(type(record[0]) is Launch for record in program.records):
+        return None
+    words: list[int] = []
+    places: list[int] = []
+    bases: list[int] = []
+    starts: list[int] = []
+    for launch, _, reads, writes, _ in program.records:
+        starts.append(len(words))
+        words += (launch.address, launch.count, launch.parallel)
+        for number in (*reads, *writes):
+            operand = program.operands[number]
+            places.append(len(words))
+            bases.append(operand.base)
+            words.append(operand.offset)
+        words += launch.static
+        assert len(words) == starts[-1] + HEADER_WORDS + launch.count
+    names = tuple([kernel.name for _, kernel, _, _, _ in program.records])
+    return _Words(np.array(words, np.int64), np.array(places), np.array(bases), starts, names)
+
+
+class _Words(CapturedLaunch):
+    """`template`: the word list with offsets in place of pointers; `places`: where they stand; `bases`: whose they are."""
+
+    __slots__ = ("bases", "names", "places", "starts", "template")
+
+    def __init__(
+        self, template: np.ndarray, places: np.ndarray, bases: np.ndarray, starts: list[int], names: tuple[str, ...]
+    ) -> None:
+        self.template = template
+        self.places = places
+        self.bases = bases
+        self.starts = starts
+        self.names = names
+
+    def words(self, reads: Any, writes: Any) -> Any:
+        pointers = np.array([o.pointer for o in (*reads, *writes)], np.int64)
+        filled = self.template.copy()
+        filled[self.places] += pointers[self.bases]
+        return words_array("q", filled.tobytes())
+
+    def name_at(self, offset: int) -> str:
+        return self.names[self.starts.index(offset)]
