@@ -122,16 +122,18 @@ def wrap(node: Node) -> array:
 def apply(primitive: Primitive, inputs: tuple[array, ...], result: Layout, stream: Any = None) -> array:
     """The lazy result of `primitive` over `inputs`, with layout `result`."""
     made = _new(array)
-    node = made._node = Node(
-        primitive,
-        tuple([i._node for i in inputs]),
-        result,
-        current_stream() if stream is None else as_stream(stream),
-        user_origin(1),
-    )
-    for i in node.inputs:
+    node = made._node = _new(Node)  # built in place: a constructor's frame would be a tenth of an op's cost
+    node.primitive = primitive
+    nodes = node.inputs = (inputs[0]._node,) if len(inputs) == 1 else tuple([i._node for i in inputs])
+    node.layout = result
+    node.stream = current_stream() if stream is None else as_stream(stream)
+    node.origin = user_origin(1)
+    node.data = None
+    node.mark = 0
+    node.traced = False
+    for i in nodes:
         if i.traced:
-            node.traced = trace_of(node.inputs)
+            node.traced = trace_of(nodes)
             break
     return made
 

@@ -40,12 +40,11 @@ def lease(a: array) -> np.ndarray:
 
 def numpy_type(dtype: Dtype) -> np.dtype:
     """NumPy's type for the values of `dtype`."""
+    found: np.dtype = dtype.storage
     if dtype is dtypes.bfloat16:
         import ml_dtypes
 
-        found: np.dtype = np.dtype(ml_dtypes.bfloat16)
-        return found
-    found = dtype.storage
+        found = np.dtype(ml_dtypes.bfloat16)
     return found
 
 

@@ -46,19 +46,19 @@ class Primitive:
     @classmethod
     def make(cls, *parameters: Any) -> Self:
         """The op with these parameters. Hashable ones are interned."""
-        key = (cls, parameters)
+        # 1 == 1.0 == True: equal keys of other types must not share an object
+        key: tuple[Any, ...] = (cls, parameters, tuple(map(type, parameters)))
+        if 0.0 in parameters and any(type(p) is float and p == 0 for p in parameters):
+            key = (cls, tuple(map(repr, parameters)))  # 0.0 == -0.0
         table = Primitive._interned
         try:
-            found = table.get(key)
+            found: Any = table.get(key)
         except TypeError:
             return cls._new(parameters)
         if found is None:
             if len(table) >= LIMIT_INTERNED:
                 table.clear()
-            # 0.0 == -0.0 and 1 == 1.0 == True: equal keys with other types or signs must not share an object
             found = table[key] = cls._new(parameters)
-        elif not _identical(found.parameters(), parameters):
-            return cls._new(parameters)
         return found
 
     @classmethod
@@ -105,10 +105,6 @@ class Primitive:
     def vmap(self, inputs: tuple[array, ...], axes: tuple[int | None, ...]) -> tuple[Sequence[array], Sequence[int | None]]:
         """The op over inputs whose batch axis is `axes[i]` (None: not batched); the outputs and their batch axes."""
         raise ValueError(f"[{self.name}] This op has no batching rule (vmap).")
-
-
-def _identical(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return all(type(x) is type(y) and (type(x) is not float or repr(x) == repr(y)) for x, y in zip(a, b, strict=True))
 
 
 class Pick(Primitive):

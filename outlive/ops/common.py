@@ -91,6 +91,30 @@ def operands(op: str, a: Any, b: Any) -> tuple[array, array]:
     return as_array(a), as_array(b)
 
 
+class Plans:
+    """What an op decided for a layout and its arguments: (primitive, layout of the result), so that it decides once."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self) -> None:
+        self._table: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        """The plan under `key`, or None. Keys hold interned layouts, which compare by identity."""
+        return self._table.get(key)
+
+    def keep(self, key: Any, plan: Any) -> Any:
+        """Remember `plan`, and return it."""
+        if len(self._table) >= LIMIT_PLANS:
+            self._table.clear()
+        self._table[key] = plan
+        return plan
+
+
+LIMIT_PLANS = 1 << 12
+"""Plans that a family of ops keeps before its table starts anew."""
+
+
 def broadcast_shapes(op: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The common shape of `shapes` under NumPy's rules; raises ValueError naming them."""
     rank = max(map(len, shapes), default=0)
@@ -147,7 +171,27 @@ def checked_shape(op: str, shape: Any) -> tuple[int, ...]:
 
 
 __all__ = [
-    "Dtype", "Layout", "Node", "Scalar", "array", "as_array", "as_stream", "broadcast_layout", "broadcast_shapes",
-    "checked_shape", "constant", "current_stream", "dtypes", "layout", "normal_axes", "normal_axis", "operands",
-    "promote", "strided_layout", "user_origin", "weak_type", "wrap",
+    "Dtype",
+    "Layout",
+    "Node",
+    "Plans",
+    "Scalar",
+    "array",
+    "as_array",
+    "as_stream",
+    "broadcast_layout",
+    "broadcast_shapes",
+    "checked_shape",
+    "constant",
+    "current_stream",
+    "dtypes",
+    "layout",
+    "normal_axes",
+    "normal_axis",
+    "operands",
+    "promote",
+    "strided_layout",
+    "user_origin",
+    "weak_type",
+    "wrap",
 ]  # fmt: skip

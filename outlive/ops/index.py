@@ -10,11 +10,11 @@ import numpy as np
 
 from outlive.graph.array import apply, array, wrap
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, broadcast_shapes, constant, dtypes
+from outlive.ops.common import Plans, as_array, broadcast_shapes, constant, dtypes, layout
 from outlive.ops.elementwise import where
 from outlive.ops.gather import gather, scatter
 from outlive.ops.shape import broadcast_to, reshape
-from outlive.ops.slicing import NEW, Region, take_region, update_region
+from outlive.ops.slicing import NEW, Region, Slice, SliceUpdate, own_copy, take_region, update_region
 
 
 class Place(NamedTuple):
@@ -148,9 +148,41 @@ def _whole(place: Place, a: array) -> bool:
     return region.kept == tuple(range(a.ndim)) and region.lengths == a.shape and all(s == 1 for s in region.steps)
 
 
+def _fixed(index: Any) -> tuple[Any, ...] | None:
+    """An index of integers, slices, None and `...` as something that can be looked up; None for any other."""
+    key = []
+    for item in index if type(index) is tuple else (index,):
+        kind = type(item)
+        if kind is slice:
+            start, stop, step = item.start, item.stop, item.step
+            for end in (start, stop, step):
+                if end is not None and type(end) is not int:
+                    return None
+            key.append((start, stop, step))
+        elif kind is int or item is None or item is ...:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+_slices = Plans()
+_updates = Plans()
+
+
 def getitem(a: array, index: Any) -> array:
     """`a[index]`: a view where `index` holds integers, slices, None and `...`, a copy where it holds arrays."""
+    key = _fixed(index)
+    if key is not None:
+        source = a._node.layout
+        plan = _slices.get((source, key))
+        if plan is not None:
+            return apply(plan[0], (a,), plan[1])
     place = locate("getitem", a, index)
+    if key is not None and not _whole(place, a):
+        region = place.region
+        plan = _slices.keep((source, key), (Slice.make(region), layout(region.shape, source.dtype)))
+        return apply(plan[0], (a,), plan[1])
     made = a if _whole(place, a) else take_region(a, place.region)
     if place.indices:
         return gather(made, place.indices, place.axes, place.at)
@@ -177,6 +209,8 @@ def _repeats_to(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 def _fitted(op: str, value: array, shape: tuple[int, ...]) -> array:
     """`value` repeated to `shape`; leading axes of length 1 that it has beyond are dropped."""
+    if value._node.layout.shape == shape:
+        return value
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = reshape(value, value.shape[1:])
     if not _repeats_to(value.shape, shape):
@@ -195,6 +229,16 @@ def _place_shape(place: Place) -> tuple[int, ...]:
 
 def assigned(a: array, index: Any, value: Any) -> array:
     """`a` with the elements at `index` replaced by `value`, cast to `a`'s type."""
+    key = _fixed(index)
+    if key is not None:
+        source = a._node.layout
+        plan = _updates.get((source, key))
+        if plan is None:
+            found = locate("setitem", a, index)
+            if not _whole(found, a):
+                plan = _updates.keep((source, key), (SliceUpdate.make(found.region), found.region.shape))
+        if plan is not None:
+            return apply(plan[0], (a, _fitted("setitem", _value(a, value), plan[1])), source)
     mask = _mask(index)
     if mask is not None:
         return _masked("setitem", a, mask, value)
@@ -234,10 +278,7 @@ class MaskedScatter(Primitive):
     moves_bits = True
 
     def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
-        out = encoder.donated(0)
-        if out is None:
-            out = encoder.output(layout, False)
-            encoder.copy(inputs[0], out)
+        out = own_copy(encoder, 0, inputs[0], layout)
         encoder.dispatch(self, inputs[1:], (out,))
         return out
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from outlive.graph.array import apply, apply_many, array, wrap
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, broadcast_layout, checked_shape, layout
+from outlive.ops.common import Plans, as_array, broadcast_layout, checked_shape, layout
 from outlive.ops.common import broadcast_shapes as common_shape
 from outlive.runtime.layout import Layout
 
@@ -267,16 +267,22 @@ def _reshaped(a: array, given: tuple[int, ...], stream: Any = None, op: str = "r
     source = node.layout
     if given == source.shape:
         return wrap(node)
-    shape = given
-    if -1 in given:
-        shape = _inferred(op, source, given)
-    else:
-        shape = tuple([int(n) for n in given])
+    plan = _reshapes.get((source, given))
+    if plan is None:
+        plan = _reshapes.keep((source, given), _planned_reshape(op, source, given))
+    return apply(plan[0], (a,), plan[1], stream)
+
+
+_reshapes = Plans()
+
+
+def _planned_reshape(op: str, source: Layout, given: tuple[int, ...]) -> tuple[Primitive, Layout]:
+    shape = _inferred(op, source, given) if -1 in given else tuple([int(n) for n in given])
     if math.prod(shape) != source.size or min(shape, default=0) < 0:
         raise ValueError(
             f"[{op}] Cannot reshape an array of shape {source.shape} ({source.size} elements) into {given}."
         )
-    return apply(Reshape.make(shape), (a,), layout(shape, source.dtype), stream)
+    return Reshape.make(shape), layout(shape, source.dtype)
 
 
 def _inferred(op: str, source: Layout, given: tuple[int, ...]) -> tuple[int, ...]:
@@ -342,10 +348,14 @@ def transpose(a: Any, /, axes: Sequence[int] | None = None, *, stream: Any = Non
 def _transposed(a: array, order: tuple[int, ...], stream: Any) -> array:
     node = a._node
     source = node.layout
-    if order == tuple(range(len(order))):
-        return wrap(node)
-    shape = source.shape
-    return apply(Transpose.make(order), (a,), layout(tuple([shape[i] for i in order]), source.dtype), stream)
+    plan = _transposes.get((source, order))
+    if plan is None:
+        turned = layout(tuple([source.shape[i] for i in order]), source.dtype)
+        plan = _transposes.keep((source, order), (Transpose.make(order), turned, order == tuple(range(len(order)))))
+    return wrap(node) if plan[2] else apply(plan[0], (a,), plan[1], stream)
+
+
+_transposes = Plans()
 
 
 def permute_dims(a: Any, /, axes: Sequence[int] | None = None, *, stream: Any = None) -> array:
@@ -441,9 +451,11 @@ def atleast_3d(*arys: Any, stream: Any = None) -> array | list[array]:
 def broadcast_to(a: Any, /, shape: Sequence[int], *, stream: Any = None) -> array:
     """`a` repeated to `shape` under the rules of broadcasting; a view. Raises ValueError where the shapes do not fit."""
     a = as_array(a)
-    shape = checked_shape("broadcast_to", shape)
     node = a._node
     source = node.layout
+    if source.shape == shape:
+        return wrap(node)
+    shape = checked_shape("broadcast_to", shape)
     if source.shape == shape:
         return wrap(node)
     if source.ndim > len(shape) or common_shape("broadcast_to", source.shape, shape) != shape:

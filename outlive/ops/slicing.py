@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, checked_shape, dtypes, layout, strided_layout
+from outlive.ops.common import Plans, as_array, checked_shape, dtypes, layout, strided_layout
 from outlive.ops.creation import zeros, zeros_like
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, checked_axis, moveaxis, reshape
 from outlive.runtime.layout import Layout
@@ -232,15 +232,26 @@ def update_region(a: array, update: array, region: Region, stream: Any = None) -
 
 def axis_range(a: array, axis: int, start: int, length: int, step: int = 1, stream: Any = None) -> array:
     """Elements `start`, `start + step`, ... (`length` of them) along one axis."""
-    shape = a.shape
+    source = a._node.layout
+    key = (source, axis, start, length, step)
+    plan = _ranges.get(key)
+    if plan is None:
+        region = _axis_region(source.shape, axis, start, length, step)
+        plan = _ranges.keep(key, (Slice.make(region), layout(region.shape, source.dtype)))
+    return apply(plan[0], (a,), plan[1], stream)
+
+
+_ranges = Plans()
+
+
+def _axis_region(shape: tuple[int, ...], axis: int, start: int, length: int, step: int) -> Region:
     ndim = len(shape)
-    region = Region(
+    return Region(
         tuple(range(ndim)),
         (*shape[:axis], length, *shape[axis + 1 :]),
         (0,) * axis + (start,) + (0,) * (ndim - axis - 1),
         (1,) * axis + (step,) + (1,) * (ndim - axis - 1),
     )
-    return take_region(a, region, stream)
 
 
 def _checked_block(
