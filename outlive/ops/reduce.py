@@ -277,6 +277,8 @@ def _reduce(kind: type[Reduction], a: Any, axis: Axes, keepdims: bool, stream: A
     axes = normal_axes(kind.name, axis, a.ndim)
     if not empty:
         _refuse_nothing(kind.name, a, axes)
+    if not axes and kind in (Sum, Prod):
+        return a
     op = kind.make(axes, bool(keepdims))
     return apply(op, (a,), layout(_reduced(a.shape, axes, keepdims), op.output_type(a.dtype)), stream)
 
@@ -299,8 +301,9 @@ def _count(a: array, axes: Sequence[int]) -> int:
 def sum(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
     """Sum over `axis` (None: all axes), 0 of nothing. Half types accumulate in float32 at least and round once.
 
-    The type stays, but bool and integers below 32 bits are summed as int32 or uint32; integers wrap. `keepdims` keeps
-    reduced axes with length 1. Raises IndexError for an axis out of range, ValueError for one named twice.
+    The type stays, but bool and integers below 32 bits are summed as int32 or uint32; integers wrap. Over no axes the
+    result is `a` itself. `keepdims` keeps reduced axes with length 1. Raises IndexError for an axis out of range,
+    ValueError for one named twice.
     """
     return _reduce(Sum, a, axis, keepdims, stream)
 
@@ -343,7 +346,7 @@ def any(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any =
 
 def count_nonzero(a: array, /, *, axis: Axes = None, keepdims: bool = False, stream: Any = None) -> array:
     """Number of elements over `axis` (None: all axes) that are not zero, int32. Errors as in `sum`."""
-    return sum(not_equal(a, 0), axis, keepdims, stream=stream)
+    return sum(astype(not_equal(a, 0), dtypes.int32), axis, keepdims, stream=stream)
 
 
 def logsumexp(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
@@ -391,9 +394,9 @@ def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *
 
 def _arg(kind: type[ArgExtreme], a: Any, axis: int | None, keepdims: bool, stream: Any) -> array:
     a = as_array(a)
-    at = None if axis is None else normal_axis(kind.name, axis, a.ndim)
     if not a.size:
         raise ValueError(f"[{kind.name}] There is nothing to choose from in shape {a.shape}.")
+    at = None if axis is None else normal_axis(kind.name, axis, a.ndim)
     flat = reshape(a, (-1,)) if at is None else a
     over = at or 0
     if flat.shape[over] > 1 << 32:
