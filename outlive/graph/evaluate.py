@@ -148,8 +148,11 @@ def _encode_traced(encoder: Any, node: Node) -> Any:
 
 def _crosses(node: Node) -> bool:
     """Whether an input lives on another device than the op's."""
-    device = node.stream.device  # type: ignore[union-attr]
-    return any(i.data.operand.buffer.device is not device for i in node.inputs)
+    allocator = node.stream.device.allocator  # type: ignore[union-attr]
+    for i in node.inputs:  # noqa: SIM110  (no generator: this runs for every op)
+        if i.data.operand.buffer.block.allocator is not allocator:
+            return True
+    return False
 
 
 def _encode_migrating(encoder: Any, node: Node) -> Any:

@@ -14,6 +14,10 @@ class Fill:
     def __init__(self, value: Any) -> None:
         self.value = value
 
+    def workspace(self, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> int:
+        """Half types are filled in float32 and rounded."""
+        return 2 * 4 * sum(layout.size for layout in writes)
+
     def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
         writes[0][...] = self.value
 
@@ -22,7 +26,12 @@ class Copy:
     """Copies elements of one type between layouts; a one-element operand fills."""
 
     name = "copy"
+    moves_bits = True
     __slots__ = ()
+
+    def workspace(self, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> int:
+        """Nothing is computed."""
+        return 0
 
     def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
         writes[0][...] = reads[0]

@@ -146,6 +146,7 @@ class FakeDriver:
         return recorded
 
     def instantiate(self, graph: Any) -> Any:
+        self.calls.append("instantiate")
         return [list(graph)]
 
     def update_graph(self, executable: Any, graph: Any) -> bool:

@@ -63,6 +63,50 @@ def test_encoding_neither_synchronizes_nor_asks_the_driver_for_memory_twice(driv
     assert driver.calls == ["replay"]
 
 
+def test_a_long_command_buffer_is_a_graph_and_the_same_one_again_is_only_replayed(driver: FakeDriver) -> None:
+    def chain() -> mx.array:
+        x = mx.array(np.ones(3, np.float32))
+        for _ in range(50):
+            x = x + 1.0
+        return x
+
+    made = []
+    for _ in range(4):
+        driver.calls.clear()
+        made.append(np.array(chain()).tolist())
+    assert made == [[51.0] * 3] * 4
+    assert driver.calls.count("replay") == 1
+    assert "instantiate" not in driver.calls
+    assert gpu().ledger.graphs > 0
+
+
+def test_a_compiled_function_is_one_launch_whatever_its_length(driver: FakeDriver) -> None:
+    def f(x: mx.array, y: mx.array) -> mx.array:
+        for _ in range(40):
+            x = x * y + 1.0
+        return x
+
+    fast = mx.compile(f)
+    x, y = (mx.array(np.full(5, v, np.float32)) for v in (2.0, 1.0))
+    for n in range(12):
+        x = mx.array(np.full(5, n, np.float32))
+        driver.calls.clear()
+        assert np.array(fast(x, y)).tolist() == [40.0 + n] * 5
+        assert driver.calls.count("replay") == 1
+
+
+def test_graphs_that_do_not_fit_under_the_cap_are_launched_directly(driver: FakeDriver) -> None:
+    x = mx.array(np.ones(3, np.float32))
+    mx.eval(x + 1.0)
+    ledger = gpu().ledger
+    ledger.cap = ledger.allocated + 100_000
+    for _ in range(100):
+        x = x + 1.0
+    assert np.array(x).tolist() == [101.0] * 3
+    assert ledger.graphs == 0
+    assert "replay" not in driver.calls
+
+
 def test_a_buffer_outlives_the_work_that_reads_it(driver: FakeDriver) -> None:
     x = mx.array(np.full(1000, 3.0, np.float32))
     y = x * 2.0

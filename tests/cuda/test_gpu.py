@@ -70,6 +70,8 @@ def cases() -> list[Case]:
             function = getattr(mx, name)
             add(name, lambda a, f=function: f(a, axis=-1), (values((3, 65), dtype, 4),), dtype)
         add("reshape", lambda a: a.T.reshape(-1), (values((7, 63), dtype, 5),), dtype)
+        add("turned", lambda a: mx.contiguous(a.transpose(0, 2, 1)) + 0, (values((3, 65, 99), dtype, 5),), dtype)
+        add("turned_cast", lambda a: a.T.astype(mx.float32), (values((65, 99), dtype, 5),), dtype)
         add("slice", lambda a: a[::-2, 3:] + a[0, 0], (values((7, 63), dtype, 5),), dtype)
         add("take", lambda a: a[mx.array([3, 0, 3])], (values((7, 63), dtype, 5),), dtype)
         add("assign", _assigned, (values((7, 63), dtype, 5),), dtype)

@@ -110,6 +110,7 @@ class Product(Workspaced, Native):
     """The launch of a product: words that call cuBLAS."""
 
     __slots__ = ("kind", "library", "shape")
+    route_name = "cuBLAS"
 
     def __init__(self, library: Library, kind: Kind, shape: Shape, workspace: int) -> None:
         self.library = library

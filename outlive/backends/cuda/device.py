@@ -176,6 +176,15 @@ class CudaDevice:
             return select_reference(self, kernel, reads, writes)
         return found
 
+    def routes(self) -> list[tuple[str, str, str]]:
+        """Which way the calls took that were chosen so far: (op, types of reads and writes, route), sorted, each once."""
+        found = set()
+        for table in (self.launches, self._workspaced):
+            for (kernel, *layouts), launch in table.items():
+                types = ", ".join(x.dtype.name for x in layouts if not isinstance(x, int))
+                found.add((kernel.name, types, launch.route_name))
+        return sorted(found)
+
     # Execution
 
     def queue(self, stream: Stream) -> Queue:

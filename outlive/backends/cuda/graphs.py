@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LIMIT_GRAPHS = 64
 """Executable graphs that one stream keeps; the one used longest ago goes first."""
 
-BYTES_A_NODE = 2048
-"""What a kernel node of an executable graph takes of the driver's memory, rounded up from what was measured."""
+BYTES_A_GRAPH, BYTES_A_NODE = 96 << 10, 2560
+"""What an executable graph, and each kernel node of it, takes of the driver's memory: rounded up from what was measured."""
 
 
 class _Executable:
@@ -97,7 +97,7 @@ class Graphs:
 
     def _instantiated(self, graph: Any, words: Any, nodes: int) -> _Executable | None:
         """An executable graph, counted before the driver makes it; None where it does not fit under the cap."""
-        nbytes = nodes * BYTES_A_NODE
+        nbytes = BYTES_A_GRAPH + nodes * BYTES_A_NODE
         runtime, ledger = self._device.runtime, self._device.ledger
         with runtime.lock:
             try:

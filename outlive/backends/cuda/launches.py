@@ -37,6 +37,7 @@ class Native:
 
     __slots__ = ()
     blocks = False
+    route_name = "compiled kernel"
 
     def words(self, queue: Queue, record: Record) -> list[int]:
         """The words over the pointers of a record's operands. Raises CompileError, CublasError."""
@@ -127,6 +128,7 @@ class NoLaunch:
     """Nothing to do: the result has no elements."""
 
     __slots__ = ()
+    route_name = "nothing to do"
     workspace = 0
     blocks = False
 
@@ -141,6 +143,7 @@ class Transfer:
     """Brings an operand of another device here, into a dense operand."""
 
     __slots__ = ("blocks",)
+    route_name = "copy between devices"
     workspace = 0
 
     def __init__(self, nbytes: int) -> None:

@@ -43,6 +43,10 @@ class ReferenceLaunch(Workspaced):
         self.host_routes = host_routes
 
     @property
+    def route_name(self) -> str:
+        return "host" if self.blocks else "CuPy"
+
+    @property
     def blocks(self) -> bool:
         """Whether it runs on the host, which is known from its first failure on."""
         return self.route in self.host_routes
@@ -67,6 +71,7 @@ class HostLaunch:
     __slots__ = ()
     workspace = 0
     blocks = True
+    route_name = "host"
 
     def submit(self, queue: Queue, record: Record) -> None:
         """Copy in, run, copy back; raises what the reference kernel raises."""

@@ -216,6 +216,35 @@ extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters(reads, w
 """
 
 
+TILE = 32
+"""Rows and columns of the tile that one block turns through shared memory."""
+
+
+def transposing_kernel(symbol: str, read: Type, write: Type, body: str) -> str:
+    """A kernel of one read whose neighbours lie along the rows, into a dense (batches, rows, columns) write: through tiles in shared memory,
+    so that both sides are read and written in runs. Its words: pointers, batches, rows, columns, the read's strides over batches and columns.
+    """
+    return f"""{PRELUDE}
+extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters([read], [write])}, i64 batches, i64 rows, i64 columns, i64 s_batch, i64 s_column) {{
+  __shared__ {read.memory} tile[{TILE}][{TILE} + 1];
+  const int x = threadIdx.x % {TILE}, y = threadIdx.x / {TILE};
+  const i64 row = (i64)blockIdx.y * {TILE}, column = (i64)blockIdx.x * {TILE};
+  for (i64 batch = blockIdx.z; batch < batches; batch += gridDim.z) {{
+    for (int k = y; k < {TILE}; k += 8)
+      if (row + x < rows && column + k < columns) tile[k][x] = p0[batch * s_batch + row + x + (column + k) * s_column];
+    __syncthreads();
+    for (int k = y; k < {TILE}; k += 8) {{
+      if (row + k < rows && column + x < columns) {{
+        const {read.compute} x0 = load(tile[x][k]);
+{body}        out0[(batch * rows + row + k) * columns + column + x] = store<{write.memory}, {write.compute}>(r0);
+      }}
+    }}
+    __syncthreads();
+  }}
+}}
+"""
+
+
 def fill_kernel(symbol: str, size: int) -> str:
     """A kernel that writes one pattern of `size` bytes to n elements. Its words: pointer, pattern, n."""
     element = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[size]

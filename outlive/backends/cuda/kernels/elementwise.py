@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from outlive.backends.cpu.kernels.layouts import broadcast_strides, merge
+from outlive.backends.cpu.kernels.layouts import broadcast_strides, merge, row_major
 from outlive.backends.cpu.reference import stored
 from outlive.backends.cuda.kernels.build import CudaC
-from outlive.backends.cuda.kernels.cuda_c import TYPES, Type, cast, dense_kernel, fill_kernel, lanes, strided_kernel
+from outlive.backends.cuda.kernels.cuda_c import (
+    TILE,
+    TYPES,
+    Type,
+    cast,
+    dense_kernel,
+    fill_kernel,
+    lanes,
+    strided_kernel,
+    transposing_kernel,
+)
 from outlive.backends.cuda.launches import NativeLaunch
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ LIMIT_STRIDE_WORDS = 56
 """Words for lengths and strides that one launch may carry beside its pointers (the launcher takes 64 and the pointers)."""
 
 LIMIT_BLOCKS = (1 << 31) - 1
+LIMIT_GRID_Y, LIMIT_GRID_Z = 65535, 64
 
 FLOATS, NUMBERS, INTEGERS, BOOLS, ANY = "f", "fiu", "iu", "b", "fiub"
 
@@ -150,6 +161,8 @@ def generated(library: Library, name: str, body: str, reads: Any, writes: Any, t
         symbol = _symbol(name, types, "".join("s" if s else "v" for s in scalars), body)
         text = dense_kernel(symbol, sources, scalars, targets, body)
         grid, words = -(-target.size // (THREADS * lanes(sources, scalars, targets))), (target.size,)
+    elif inputs == 1 and (turned := _transposed(library, name, body, dims, steps, types)) is not None:
+        return turned
     elif len(dims) * (len(types) + 1) <= LIMIT_STRIDE_WORDS:
         wide = target.size >= 1 << 32
         modes, width = inner_pattern([s[-1] for s in steps], dims[-1], types, inputs)
@@ -162,6 +175,23 @@ def generated(library: Library, name: str, body: str, reads: Any, writes: Any, t
     if grid > LIMIT_BLOCKS:
         return None
     return NativeLaunch(library.function(CudaC(symbol, text)), (grid, 1, 1), THREADS, 0, len(types), words)
+
+
+def _transposed(
+    library: Library, name: str, body: str, dims: list[int], steps: list[list[int]], types: list[Type]
+) -> NativeLaunch | None:
+    """The launch through tiles, where the read's neighbours lie along the last axis but one and the write is dense."""
+    source, target = steps
+    if len(dims) not in (2, 3) or source[-2] != 1 or target != list(row_major(tuple(dims))) or min(dims[-2:]) < TILE // 2:
+        return None
+    batches, (rows, columns) = (dims[0] if len(dims) == 3 else 1), dims[-2:]
+    grid = (-(-columns // TILE), -(-rows // TILE), min(batches, LIMIT_GRID_Z))
+    if grid[1] > LIMIT_GRID_Y:
+        return None
+    symbol = _symbol(name, types, "t", body)
+    text = transposing_kernel(symbol, types[0], types[1], body)
+    words = (batches, rows, columns, source[0] if len(dims) == 3 else 0, source[-1])
+    return NativeLaunch(library.function(CudaC(symbol, text)), grid, THREADS, 0, 2, words)
 
 
 def inner_pattern(strides: list[int], length: int, types: list[Type], inputs: int) -> tuple[str, int]:

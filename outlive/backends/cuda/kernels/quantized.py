@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.backends.cuda.cublas import Product
 from outlive.backends.cuda.kernels.dense import product, product_shape
-from outlive.backends.cuda.kernels.rows import FLOAT32_TYPES, POINTERS, compiled, divisible, launch
+from outlive.backends.cuda.kernels.rows import FLOAT32_TYPES, POINTERS, block_of, compiled, divisible, launch
 from outlive.backends.cuda.launches import Native, NativeLaunch, Place
 from outlive.runtime.builtin import Workspaced
 from outlive.runtime.layout import layout, strided_layout
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 FEW_ROWS = 16
 """Up to so many rows share one order of summation; more are multiplied as dense matrices, weights rounded once to the type of x."""
 
-ROWS_AT_ONCE = 4
-
-
 class Dequantized(Workspaced, Native):
     """Weights made dense in scratch memory, then a dense product over them."""
 
     __slots__ = ("bytes", "dequantize", "product")
+    route_name = "compiled kernel, then cuBLAS"
 
     def __init__(self, dequantize: NativeLaunch, product: Product, nbytes: int) -> None:
         self.dequantize = dequantize
@@ -66,9 +64,8 @@ def _few_rows(library: Library, kernel: Any, layouts: list[Any], out: Any, rows:
     numbers = {"columns": columns, "depth": depth, "row_words": w.shape[1], "row_groups": layouts[2].shape[1]}
     constants: dict[str, Any] = {"BITS": kernel.bits, "GROUP": kernel.group_size}
     if kernel.transpose and 32 % kernel.bits == 0:
-        constants |= {"BLOCK_M": ROWS_AT_ONCE, "BLOCK_N": 8, "BLOCK_K": 256}
-        numbers = {"rows": rows, **numbers}
-        name, grid = "product_vector", (-(-columns // 8), -(-rows // ROWS_AT_ONCE), 1)
+        constants |= {"BLOCK_N": 4, "BLOCK_K": min(1024, max(256, block_of(depth, 1024)))}
+        name, grid = "product_vector", (-(-columns // 4), rows, 1)
     else:
         blocks = {"BLOCK_N": 8, "BLOCK_K": 128} if kernel.transpose else {"BLOCK_N": 32, "BLOCK_K": 32}
         constants |= {"TRANSPOSE": bool(kernel.transpose), **blocks}
@@ -82,10 +79,14 @@ def _dense_product(library: Library, kernel: Any, layouts: list[Any], out: Any, 
     weights = layout((w.shape[0], packed), x.dtype)
     seen = strided_layout((packed, w.shape[0]), (1, packed), x.dtype) if kernel.transpose else weights
     shape = product_shape(layout((rows, x.shape[-1]), x.dtype), seen, layout((rows, out.shape[-1]), x.dtype))
-    numbers = {"count": weights.size, "row_words": w.shape[1], "row_groups": scales.shape[1], "row_elements": packed}
-    constants = {"BITS": kernel.bits, "GROUP": kernel.group_size, "BLOCK": 1024}
-    grid = (-(-weights.size // 1024), 1, 1)
-    made = _launch(library, "dequantized", [w, scales, biases, weights], ["p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid)
+    whole = 32 % kernel.bits == 0
+    numbers = {"words": w.size} if whole else {
+        "count": weights.size, "row_words": w.shape[1], "row_groups": scales.shape[1], "row_elements": packed,
+    }  # fmt: skip
+    constants = {"BITS": kernel.bits, "GROUP": kernel.group_size, "BLOCK": 256 if whole else 1024}
+    grid = (-(-(w.size if whole else weights.size) // constants["BLOCK"]), 1, 1)
+    name = "dequantized_words" if whole else "dequantized"
+    made = _launch(library, name, [w, scales, biases, weights], ["p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid)
     if made is None or shape is None:
         return None
     return Dequantized(made, product(library, shape, x.dtype.name), weights.nbytes)

@@ -58,24 +58,22 @@ def block_along_depth(
 
 @triton.jit
 def product_vector(
-    p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
-    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    p_x, p_w, p_scales, p_biases, p_out, columns, depth, row_words, row_groups,
+    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """out[m, n] = sum_k x[m, k] * w[n, k] for few rows m: program (block of n, block of m). Weights are not rounded.
+    """out[m, n] = sum_k x[m, k] * w[n, k] for few rows m: program (block of n, m). Weights are not rounded.
 
-    Every block has the same shape, so the order of a sum depends on neither m nor the number of rows.
+    The order of a sum depends on neither m nor the number of rows.
     """
+    i_m = tl.program_id(1)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N).to(tl.int64)
-    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    b_acc = tl.zeros([BLOCK_M, BLOCK_N, BLOCK_K], tl.float32)
+    b_acc = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
     for start in range(0, depth, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
         b_w = block_along_depth(p_w, p_scales, p_biases, n, start, columns, row_words, row_groups, BITS, GROUP, BLOCK_N, BLOCK_K)
-        inside = (m < rows)[:, None] & (k < depth)[None, :]
-        b_x = tl.load(p_x + m[:, None] * depth + k[None, :], inside, other=0.0).to(tl.float32)
-        b_acc += b_x[:, None, :] * b_w[None, :, :]
-    mask = (m < rows)[:, None] & (n < columns)[None, :]
-    tl.store(p_out + m[:, None] * columns + n[None, :], tl.sum(b_acc, 2).to(p_out.dtype.element_ty), mask)
+        b_x = tl.load(p_x + i_m * depth + k, k < depth, other=0.0).to(tl.float32)
+        b_acc += b_x[None, :] * b_w
+    tl.store(p_out + i_m * columns + n, tl.sum(b_acc, 1).to(p_out.dtype.element_ty), n < columns)
 
 
 @triton.jit
@@ -115,3 +113,18 @@ def dequantized(
     b_q = unpacked(p_w, row, element, row_words, mask, BITS)
     b_w = scaled(b_q, p_scales, p_biases, row, element // GROUP, row_groups, mask)
     tl.store(p_out + i, b_w.to(p_out.dtype.element_ty), mask)
+
+
+@triton.jit
+def dequantized_words(p_w, p_scales, p_biases, p_out, words, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """The same for widths that divide 32, where rows lie one after another in words, groups and elements alike."""
+    EACH: tl.constexpr = 32 // BITS
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < words
+    b_word = tl.load(p_w + i, mask, other=0)
+    b_scale = tl.load(p_scales + i * EACH // GROUP, mask, other=0.0).to(tl.float32)
+    b_bias = tl.load(p_biases + i * EACH // GROUP, mask, other=0.0).to(tl.float32)
+    each = tl.arange(0, EACH)
+    b_q = ((b_word[:, None] >> (each * BITS).to(tl.uint32)[None, :]) & ((1 << BITS) - 1)).to(tl.float32)
+    b_w = b_q * b_scale[:, None] + b_bias[:, None]
+    tl.store(p_out + i[:, None] * EACH + each[None, :], b_w.to(p_out.dtype.element_ty), mask[:, None])

@@ -4,31 +4,24 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LN2_HIGH = tl.constexpr(0.693359375)
-LN2_LOW = tl.constexpr(-2.12194440e-4)
+LOG2_E_LOW = tl.constexpr(1.925963033500e-8)
+"""log2(e) less its float32."""
 SMALLEST = tl.constexpr(-87.33654)
 """The natural logarithm of 2^-126."""
 
 
 @triton.jit
 def exponential(x):
-    """e^x of float32 x <= 0 within 2 units in the last place: Cody and Waite's reduction, then the polynomial of Cephes' expf.
+    """e^x of float32 x <= 0 within 3 units in the last place: 2^n times the hardware's 2^f, |f| <= 1/2, f exact to a rounding.
 
-    The hardware's 2^x alone loses a digit for large |x|, where x * log2(e) is rounded. Results below 2^-126, and that of NaN, are zero.
+    The hardware's 2^(x log2(e)) alone loses a digit for large |x|, where the product is rounded. Results below 2^-126, and that of NaN,
+    are zero.
     """
-    n = tl.floor(x * LOG2_E + 0.5)
-    r = tl.fma(n, -LN2_HIGH, x)
-    r = tl.fma(n, -LN2_LOW, r)
-    p = 1.9875691500e-4
-    p = tl.fma(r, p, 1.3981999507e-3)
-    p = tl.fma(r, p, 8.3334519073e-3)
-    p = tl.fma(r, p, 4.1665795894e-2)
-    p = tl.fma(r, p, 1.6666665459e-1)
-    p = tl.fma(r, p, 5.0000001201e-1)
-    p = tl.fma(r * r, p, r) + 1.0
+    n = tl.floor(tl.fma(x, LOG2_E, 0.5))
+    f = tl.fma(x, LOG2_E_LOW, tl.fma(x, LOG2_E, -n))
     inside = x > SMALLEST
     power = ((tl.where(inside, n, 0.0).to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
-    return tl.where(inside, p * power, 0.0)
+    return tl.where(inside, tl.exp2(f) * power, 0.0)
 
 
 @triton.jit
