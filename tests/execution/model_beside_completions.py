@@ -19,7 +19,7 @@ from outlive import execution
 from outlive.lm import load
 
 PROMPT = "Why is the sky blue?"
-TOKENS = 24
+TOKENS = 48
 
 
 def complete(posted: queue.SimpleQueue) -> None:

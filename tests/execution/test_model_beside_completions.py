@@ -16,7 +16,7 @@ ROOT = PROGRAM.parents[2]
 
 
 def test_fresh_processes_give_the_models_text_beside_completions_on_its_stream():
-    alone = "".join(load(DEFAULT_SOURCE).stream("Why is the sky blue?", max_tokens=24))
+    alone = "".join(load(DEFAULT_SOURCE).stream("Why is the sky blue?", max_tokens=48))
     for _ in range(PROCESSES):
         done = subprocess.run(
             [sys.executable, str(PROGRAM), DEFAULT_SOURCE], capture_output=True, text=True, timeout=120, cwd=ROOT
@@ -25,4 +25,4 @@ def test_fresh_processes_give_the_models_text_beside_completions_on_its_stream()
         seen = json.loads(done.stdout)
         assert seen["text"] == alone
         assert seen["wrong"] == 0
-        assert seen["completed"] > 5, "the library hardly ran beside the model"
+        assert seen["completed"] >= 3, "the library hardly ran beside the model"
