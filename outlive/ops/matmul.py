@@ -13,6 +13,7 @@ from outlive.graph.primitive import Primitive
 from outlive.ops import reduce
 from outlive.ops.common import (
     Dtype,
+    Plans,
     as_array,
     broadcast_layout,
     broadcast_shapes,
@@ -200,9 +201,16 @@ def matmul(a: Any, b: Any, /, *, stream: Any = None) -> array:
     if kind is not b.dtype or not kind.inexact:
         kind = inexact_type("matmul", a, b)
         a, b = cast(a, kind), cast(b, kind)
-    if a.ndim < 2 or b.ndim < 2:
-        return _vector_product(a, b, stream)
-    return apply(_MATMUL, (a, b), layout(product_shape("matmul", a, b), kind), stream)
+    key = (a._node.layout, b._node.layout)
+    result = _products.get(key)
+    if result is None:
+        if a.ndim < 2 or b.ndim < 2:
+            return _vector_product(a, b, stream)
+        result = _products.keep(key, layout(product_shape("matmul", a, b), kind))
+    return apply(_MATMUL, (a, b), result, stream)
+
+
+_products = Plans()
 
 
 _MATMUL = Matmul.make()

@@ -8,7 +8,7 @@ from typing import Any
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops import reduce
-from outlive.ops.common import Dtype, as_array, broadcast_shapes, dtypes, layout, promote
+from outlive.ops.common import Dtype, Plans, as_array, broadcast_shapes, dtypes, layout, promote
 from outlive.ops.creation import arange
 from outlive.ops.elementwise import multiply
 from outlive.ops.gather import checked_indices, scatter_zeros
@@ -197,6 +197,34 @@ def quantized_matmul(
     row. The result has the common type of x, scales and biases (x's own in other modes than affine). Raises ValueError
     where shapes, types and mode do not fit.
     """
+    key = None
+    if type(x) is array and type(w) is array and type(scales) is array and (biases is None or type(biases) is array):
+        inputs = (x, w, scales) if biases is None else (x, w, scales, biases)
+        key = (*[a._node.layout for a in inputs], transpose, group_size, bits, mode)
+        known = _products.get(key)
+        if known is not None:
+            return apply(known[0], inputs, known[1], stream)
+    made = _checked_product(x, w, scales, biases, transpose, group_size, bits, mode, stream)
+    node = made._node
+    if key is not None and type(node.primitive) is QuantizedMatmul and node.inputs[0] is x._node:
+        _products.keep(key, (node.primitive, node.layout))  # nothing had to be cast or reshaped
+    return made
+
+
+_products = Plans()
+
+
+def _checked_product(
+    x: Any,
+    w: Any,
+    scales: Any,
+    biases: Any,
+    transpose: bool,
+    group_size: int | None,
+    bits: int | None,
+    mode: str,
+    stream: Any,
+) -> array:
     plan = scheme("quantized_matmul", mode, group_size, bits)
     x, weights, _ = _operands("quantized_matmul", x, w, scales, biases, plan)
     op = QuantizedMatmul.make(bool(transpose), plan.group_size, plan.bits, plan.mode)
