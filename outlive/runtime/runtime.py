@@ -76,7 +76,9 @@ class Runtime:
         with self.lock:
             self.drain()
             self.commit_all()
-            fences = [Fence(s, s.completed + 1) for s in self.streams if s.outstanding]
+            # `completed` is read once: a stream's runner moves it on without the lock, and a tick beyond the last would never come.
+            oldest = [Fence(s, s.completed + 1) for s in self.streams]
+            fences = [fence for fence in oldest if fence.tick <= fence.stream.committed]
         for fence in fences:
             self.wait(fence)
 
