@@ -63,7 +63,11 @@ def hunt(mutant: Mutant, seed: int, limit: int = LIMIT_SCHEDULES) -> tuple[int |
 
 
 def try_mutants(
-    mutants: Sequence[Mutant] = (), trials: int = TRIALS, seed: int = 1, tell: Callable[[Verdict], Any] = lambda verdict: None
+    mutants: Sequence[Mutant] = (),
+    trials: int = TRIALS,
+    seed: int = 1,
+    limit: int = LIMIT_SCHEDULES,
+    tell: Callable[[Verdict], Any] = lambda verdict: None,
 ) -> list[Verdict]:
     """Try every mutant `trials` times."""
     verdicts = []
@@ -71,7 +75,7 @@ def try_mutants(
         for mutant in mutants or MUTANTS:
             counts, oracles, shown = [], Counter(), ""
             for trial in range(trials):
-                count, oracle, program = hunt(mutant, seed + trial)
+                count, oracle, program = hunt(mutant, seed + trial, limit)
                 counts.append(count)
                 if count is not None:
                     oracles[oracle] += 1

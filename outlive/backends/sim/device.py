@@ -240,6 +240,13 @@ class SimDevice(SimMemory):
     # News
 
     def actions(self) -> list[Action]:
+        """What may happen. In coarse schedules that is the next completion of a stream, with the work that leads to it, and nothing else.
+
+        That loses no finding: launches on different streams that touch the same memory are ordered by fences or found by the witness
+        whichever comes first, and work that ran without the host's knowledge looks to the host like work that did not run.
+        """
+        if self.engine.coarse:
+            return [Action("news", n) for n, queue in self.queues.items() if queue.events and not self._stuck(queue)]
         found = []
         for number, queue in self.queues.items():
             if queue.reached > queue.told:
@@ -253,13 +260,29 @@ class SimDevice(SimMemory):
     def perform(self, action: Action) -> None:
         kind, subject = action
         queue = self.queues.get(subject)
-        if queue is None or kind not in ("notify", "repeat", "spurious"):
+        if queue is None or kind not in ("notify", "repeat", "spurious", "news"):
             return
+        if kind == "news":
+            self._reach_next(queue)
+            kind = "notify"
         queue.news += 1
         if kind == "notify":
             queue.told = queue.reached
         if kind != "spurious":
             self.runtime.mailbox.post(Completion(self, queue.stream, queue.told))  # type: ignore[attr-defined]
+
+    def _stuck(self, queue: SimQueue) -> bool:
+        """Whether nothing of the device can go on though the stream has work: outside work is not complete."""
+        return queue.reached <= queue.told and not self.engine.executable()
+
+    def _reach_next(self, queue: SimQueue) -> None:
+        """Run what leads to the stream's next event."""
+        while queue.reached <= queue.told:
+            heads = self.engine.executable()
+            if not heads:
+                return
+            own = Action("execute", queue.number)
+            self.engine.execute(own.subject if own in heads else heads[0].subject)
 
     def retire(self, stream: Stream, tick: int) -> None:
         """The host learns that everything up to `tick` is over (under the runtime's lock)."""

@@ -79,6 +79,8 @@ class Engine:
         self.witness = witness
         self.queues: list[deque[Any]] = []
         self.clocks: list[Clock] = []
+        self.coarse = False
+        """Whether work runs only when its completion becomes news: for exhaustive runs, see `SimDevice.actions`."""
         scheduler.actors.append(self)
 
     def create_stream(self) -> int:
@@ -92,6 +94,10 @@ class Engine:
         self.queues[stream].append(operation)
 
     def actions(self) -> list[Action]:
+        return [] if self.coarse else self.executable()
+
+    def executable(self) -> list[Action]:
+        """The streams whose head may run."""
         found = []
         for stream, queue in enumerate(self.queues):
             if not queue:

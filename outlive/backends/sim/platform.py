@@ -27,7 +27,7 @@ class SimLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = self.scheduler
         if scheduler.current is not self.owner:
-            scheduler.point()
+            scheduler.lock_point()
             if self.owner is not None:
                 if not blocking:
                     return False
@@ -119,6 +119,8 @@ class SimQueue:
         return self._items.popleft()
 
     def __len__(self) -> int:
+        if self.scheduler.coarse:
+            self.scheduler.glance()
         return len(self._items)
 
 

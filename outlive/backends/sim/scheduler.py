@@ -108,6 +108,8 @@ class Scheduler:
         self.over = False
         self.armed = False
         """Whether calls may fail and garbage may be collected: from the program's first line to its last."""
+        self.coarse = False
+        """Threads are switched at locks alone, and the device is looked at where the host looks at its mailbox: for exhaustive runs."""
         self.threads: list[SimThread] = [SimThread(self, 0, "main", None)]
         self.current = self.threads[0]
         self.actors: list[Actor] = []
@@ -127,6 +129,28 @@ class Scheduler:
         if self.step >= self.next_event:
             self._event()
 
+    def lock_point(self) -> None:
+        """The point before a lock is taken."""
+        self.step += 1
+        if self.coarse or self.step >= self.next_event:
+            self._event()
+
+    def glance(self) -> None:
+        """The host is about to look at its mailbox: in a coarse schedule, the only moment at which news make a difference."""
+        if not self.coarse or self.over or not self.armed:
+            return
+        saved, self.next_event, self.coarse = self.next_event, FOREVER, False
+        try:
+            while True:
+                options = [a for actor in self.actors for a in actor.actions()]
+                action = self.choices.interrupt(self.step, options) if options else None
+                if action is None:
+                    return
+                self._perform(action)
+        finally:
+            self.coarse = True
+            self.next_event = saved
+
     def point_in_finalizer(self) -> None:
         """A point inside a finalizer, which must not raise: the next other point does."""
         self.step += 1
@@ -145,9 +169,10 @@ class Scheduler:
             self.fail(Violation("liveness", f"The program had not ended after {self.limit_steps:,} steps."))
         self.next_event = FOREVER
         options = [Action("run", t.index) for t in self.threads if t is not self.current and t.runnable]
-        for actor in self.actors:
-            options += actor.actions()
-        if self.armed:
+        if not self.coarse:
+            for actor in self.actors:
+                options += actor.actions()
+        if self.armed and not self.coarse:
             options.append(Action("collect", 0))
         action = self.choices.interrupt(self.step, options)
         if action is None or action.kind == "run":
