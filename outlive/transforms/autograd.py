@@ -125,7 +125,7 @@ def _matching(op: str, what: str, given: list[array], like: Sequence[array]) -> 
             raise ValueError(
                 f"[{op}] Number {k} of the {what} has shape {g.shape}; it must have its array's shape {a.shape}."
             )
-    return [g if g.dtype is a.dtype else g.astype(a.dtype) for g, a in zip(given, like, strict=True)]  # type: ignore[attr-defined]
+    return [g if g.dtype is a.dtype else g.astype(a.dtype) for g, a in zip(given, like, strict=True)]
 
 
 def vjp(

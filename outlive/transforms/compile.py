@@ -89,7 +89,7 @@ class Compiled(Primitive):
 class _Entry:
     """One trace: its plan, what it returns, and where the captured outputs go."""
 
-    __slots__ = ("layout", "paths", "plan", "primitive", "result", "sources")
+    __slots__ = ("layout", "paths", "picks", "plan", "primitive", "result", "sources")
 
     def __init__(self, plan: Plan, result: Any, paths: list[tuple[Any, ...]]) -> None:
         given = plan.argument_count + len(plan.constants)
@@ -100,6 +100,7 @@ class _Entry:
         self.primitive = Compiled._new((fused_for_device(self.plan), {}, frozenset(range(plan.argument_count))))
         layouts = tuple([plan.layouts[n] for n in computed])
         self.layout: Any = layouts[0] if len(layouts) == 1 else layouts
+        self.picks = [] if len(layouts) == 1 else [(Pick.make(k), seen) for k, seen in enumerate(layouts)]
         self.result = result
         self.paths = paths
 
@@ -114,11 +115,8 @@ class _Entry:
             else:
                 origin = user_origin(2)
                 node = Node(self.primitive, inputs, self.layout, plan.stream, origin)
-                made = (
-                    [node]
-                    if type(self.layout) is not tuple
-                    else [Node(Pick.make(k), (node,), seen, plan.stream, origin) for k, seen in enumerate(self.layout)]
-                )
+                group = (node,)
+                made = [Node(pick, group, seen, plan.stream, origin) for pick, seen in self.picks] or [node]
         return [inputs[n] if n >= 0 else made[k] for n, k in self.sources]
 
 
@@ -129,7 +127,14 @@ def _key_of(tree: Any, nodes: list[Node]) -> Any:
         nodes.append(tree._node)
         return tree._node.layout
     if isinstance(tree, (list, tuple)):
-        return (kind, *[_key_of(item, nodes) for item in tree])
+        parts: list[Any] = [kind]
+        for item in tree:
+            if type(item) is array:  # the commonest leaf, without another frame
+                nodes.append(item._node)
+                parts.append(item._node.layout)
+            else:
+                parts.append(_key_of(item, nodes))
+        return tuple(parts)
     if isinstance(tree, dict):
         return (dict, *[(key, _key_of(item, nodes)) for key, item in tree.items()])
     if isinstance(tree, _CONSTANTS):
