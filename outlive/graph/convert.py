@@ -11,6 +11,10 @@ from outlive.graph.dtypes import Dtype, dtype_of_numpy
 from outlive.graph.node import Node
 
 _INT32 = np.iinfo(np.int32)
+_OF_SCALARS: dict[type, Dtype] = {
+    bool: dtypes.bool_, int: dtypes.int32, float: dtypes.float32, complex: dtypes.complex64,
+}  # fmt: skip
+"""What Python's numbers become where nothing else is said."""
 
 
 def to_storage(values: np.ndarray, dtype: Dtype) -> np.ndarray:
@@ -50,6 +54,10 @@ def node_from(val: Any, dtype: Dtype | None) -> Node:
         if dtype is None or dtype is val.dtype:
             return val._node
         return _cast(val, dtype)
+    if dtype is None and type(val) in _OF_SCALARS:
+        kind = _OF_SCALARS[type(val)]
+        if kind is not dtypes.int32 or _INT32.min <= val <= _INT32.max:
+            return from_host(np.asarray(val, kind.storage), kind)
     if hasattr(val, "__mlx_array__"):
         return node_from(val.__mlx_array__(), dtype)
     if isinstance(val, range):
