@@ -90,6 +90,51 @@ def test_compiled_functions_give_the_bits_of_their_ops(data, shape, dtype):
             np.testing.assert_array_equal(bits(fused).reshape(nan.shape)[~nan], bits(plain).reshape(nan.shape)[~nan])
 
 
+ANY_TYPE = [mx.bool_, mx.uint8, mx.int8, mx.uint16, mx.int32, mx.uint32, mx.int64, mx.uint64, *FLOATS, mx.float64]
+ANY_OP = ["add", "subtract", "multiply", "maximum", "minimum", "equal", "less", "greater_equal", "not_equal", "where"]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([*ANY_OP, "astype", "logical_and", "bitwise_xor"]), *[st.integers(0, 30)] * 3),
+        min_size=2,
+        max_size=15,
+    ),
+    types=st.lists(st.sampled_from(ANY_TYPE), min_size=3, max_size=3),
+    size=st.sampled_from([1, 7, 63, 65]),
+)
+def test_every_element_type_keeps_its_bits(steps, types, size):
+    def function(*inputs):
+        made = list(inputs)
+        for op, i, j, k in steps:
+            a, b = made[i % len(made)], made[j % len(made)]
+            if op == "astype":
+                made.append(a.astype(ANY_TYPE[k % len(ANY_TYPE)]))
+            elif op == "where":
+                made.append(mx.where(made[k % len(made)], a, b))
+            elif op in ("bitwise_xor",) and (issubfloat(a) or issubfloat(b)):
+                made.append(mx.abs(a))
+            elif op in ("subtract",) and a.dtype is b.dtype is mx.bool_:
+                made.append(mx.logical_not(a))
+            else:
+                made.append(getattr(mx, op)(a, b))
+        return made[3:]
+
+    rng = np.random.default_rng(size)
+    inputs = [mx.array((rng.normal(size=size) * 60).astype(np.float32)).astype(t) for t in types]
+    for plain, fused in zip(function(*inputs), mx.compile(function)(*inputs), strict=True):
+        assert plain.dtype is fused.dtype
+        if issubfloat(plain):
+            nan = np.isnan(np.array(plain.astype(mx.float64)))
+            np.testing.assert_array_equal(bits(fused)[~nan], bits(plain)[~nan])
+        else:
+            np.testing.assert_array_equal(np.array(fused), np.array(plain))
+
+
+def issubfloat(a):
+    return mx.issubdtype(a.dtype, mx.floating)
+
+
 def plan_of(function, *shapes):
     with Trace() as trace:
         arguments = [placeholder(layout(s, mx.float32), trace) for s in shapes]
