@@ -13,7 +13,10 @@ from outlive.backends.cpu.features import LEVELS, features
 
 HERE = Path(__file__).parent
 FAMILIES = ("test_products.py", "test_attention.py", "test_rows.py", "test_elementwise.py")
-BETWEEN = ("test_products.py",)  # what only the products tell apart: the other kernels differ in register width alone
+SAMPLE = (
+    "4-64-float32 or 8-32-float32 or extreme or infinite_scale or dense_products or special_values"
+    " or (test_attention and float32 and (geometry2 or geometry3)) or (test_norms and float32)"
+)
 
 
 def _served() -> list[str]:
@@ -21,16 +24,24 @@ def _served() -> list[str]:
     own = features()
     highest = "amx" if own.amx else "avx512vnni" if own.vnni else "avx512" if own.avx512 else "avx2"
     names = list(LEVELS)
-    return names[: names.index(highest)] if own.vector and own.cpu else []
+    return names[: names.index(highest)] if own.vnni or own.avx512 else []
 
 
-@pytest.mark.parametrize("level", _served() or ["none"])
-def test_masked_features(level):
-    if level == "none":
-        assert not features().avx512  # nothing lies below this processor's own level
-        return
-    files = [HERE / name for name in (FAMILIES if level == "avx2" else BETWEEN)]
+def _run(level: str, *selection: str) -> None:
     environment = {**os.environ, "OUTLIVE_CPU_FEATURES": level}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, files)]
+    files = [str(HERE / name) for name in FAMILIES]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection, *files]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_sample_of_every_lesser_level():
+    for level in _served():
+        _run(level, "-k", SAMPLE)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_everything_of_every_lesser_level():
+    for level in _served():
+        _run(level)

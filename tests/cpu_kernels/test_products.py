@@ -57,7 +57,7 @@ def _cases():
                 yield width, group, *types
 
 
-@pytest.mark.parametrize(("width", "group", "x_type", "scale_type"), _cases())
+@pytest.mark.parametrize(("width", "group", "x_type", "scale_type"), list(_cases()))
 def test_quantized_products(rng, width, group, x_type, scale_type):
     for rows, columns, groups in ((1, 1, 1), (1, 65, 18), (3, 63, 7), (7, 5, 33), (16, 9, 16), (17, 7, 5), (33, 65, 3),
                                   (65, 16, 17), (130, 3, 2)):  # fmt: skip

@@ -22,7 +22,8 @@ MAGIC = b"OUTLIVEOBJ1\n"
 _DIGEST_BYTES = 32
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
-_status = {"loaded": 0, "compiled": 0, "write_error": ""}
+_counts = {"loaded": 0, "compiled": 0}
+_write_error = ""
 
 
 def cache_folder() -> Path:
@@ -35,13 +36,13 @@ def cache_status() -> str:
     """One sentence on the cache of compiled kernels: where it is, what this process took from it, why it is not
     written.
     """
-    if _status["write_error"]:
+    if _write_error:
         return (
-            f"compiled kernels are kept in memory only, since {_status['write_error']}; "
+            f"compiled kernels are kept in memory only, since {_write_error}; "
             "make the folder writable or set XDG_CACHE_HOME"
         )
     return (
-        f"compiled kernels are cached in {cache_folder()} ({_status['loaded']} loaded, {_status['compiled']} compiled "
+        f"compiled kernels are cached in {cache_folder()} ({_counts['loaded']} loaded, {_counts['compiled']} compiled "
         "by this process)"
     )
 
@@ -81,6 +82,7 @@ def _read_entry(path: Path) -> bytes | None:
 
 def _write_entry(path: Path, code: bytes) -> None:
     """Writes beside the entry and renames, so that a reader sees all of it or nothing; a failure is only noted."""
+    global _write_error
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ def _write_entry(path: Path, code: bytes) -> None:
             file.write(MAGIC + hashlib.sha256(code).digest() + code)
         os.replace(temporary, path)
     except OSError as error:
-        _status["write_error"] = f"{path.parent} cannot be written ({error.strerror or error})"
+        _write_error = f"{path.parent} cannot be written ({error.strerror or error})"
         if temporary is not None:
             try:
                 os.unlink(temporary)
@@ -139,7 +141,7 @@ def function_addresses(symbols: tuple[str, ...], content: str, emit: Callable[[]
             engine = _engine()
             path = _entry_path(symbols[0], content)
             code = _read_entry(path)
-            _status["compiled" if code is None else "loaded"] += 1
+            _counts["compiled" if code is None else "loaded"] += 1
             if code is None:
                 code = compile_object(emit())
                 _write_entry(path, code)

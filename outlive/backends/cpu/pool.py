@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from outlive.backends.cpu.executor_ir import OFFSETS, POOL_WORDS
 
@@ -20,7 +21,14 @@ PARTS_PER_THREAD = 4
 _SPINS = 1500
 _PARTS_LIMIT = 4096
 
-Spawn = Callable[[Callable[[], None]], object]
+
+class Joinable(Protocol):
+    """What a started worker gives back."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+Spawn = Callable[[Callable[[], None]], Joinable]
 
 
 def _quota_cores() -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from outlive.backends.cpu.abi import Selection
 
-Route = Callable[[list, list, object], "Selection | None"]
+Route = Callable[[list, list, Any], "Selection | None"]
 
 
 @functools.cache
@@ -32,7 +33,7 @@ def _routes() -> dict[str, Route]:
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 
-def lookup(op_name: str, reads: list, writes: list, params: object) -> Selection | None:
+def lookup(op_name: str, reads: list, writes: list, params: Any) -> Selection | None:
     """The compiled kernel that a call takes, or None: the reference kernel serves it.
 
     op_name: the op's name. reads, writes: operands in order, each with a `layout` (shape, strides in elements,

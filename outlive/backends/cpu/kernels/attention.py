@@ -11,6 +11,7 @@ masks make every score -inf it is NaN, as the formula says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -363,7 +364,7 @@ def _mask_words(mask, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     return None if strides is None or (strides[3] != 1 and shape[3] != 1) else strides[:3]
 
 
-def _select_attention(reads: list, writes: list, params: object) -> Selection | None:
+def _select_attention(reads: list, writes: list, params: Any) -> Selection | None:
     present = [r for r in reads if r is not None]
     q, keys, values, out = (r.layout for r in (*reads[:3], writes[0]))
     storage = STORAGES.get(q.dtype.name)
@@ -374,13 +375,15 @@ def _select_attention(reads: list, writes: list, params: object) -> Selection | 
     (batch, heads, queries, width), (_, groups, length, _) = q.shape, keys.shape
     if len(present) != 3 + bool(params.has_mask) or width not in _WIDTHS or values.shape[3] != width or length == 0:
         return None
-    mask, mask_words = "causal" if params.causal else "none", ()
+    mask = "causal" if params.causal else "none"
+    mask_words: tuple[int, ...] = ()
     if params.has_mask:
         layout = reads[3].layout
         mask = layout.dtype.name
-        mask_words = _mask_words(layout, (batch, heads, queries, length))
-        if mask_words is None or params.causal or (mask != "bool" and STORAGES[mask].compute != FLOAT):
+        strides = _mask_words(layout, (batch, heads, queries, length))
+        if strides is None or params.causal or (mask != "bool" and STORAGES[mask].compute != FLOAT):
             return None
+        mask_words = strides
     form = Form(storage, width, mask, queries > _FEW_QUERIES)
     kernel = library.compiled(
         form.name,

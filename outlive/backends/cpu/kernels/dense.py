@@ -8,6 +8,7 @@ the order of the depth. Products are fused, float32 throughout, rounded once.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from outlive.backends.cpu.abi import Selection
 from outlive.backends.cpu.kernels import library
@@ -120,7 +121,7 @@ def _batch(a, b, out) -> tuple[int, list[int]] | None:
     return (dims[0], [s[0] for s in merged]) if dims else (math.prod(shape), [0, 0, 0])
 
 
-def _select_matmul(reads: list, writes: list, params: object) -> Selection | None:
+def _select_matmul(reads: list, writes: list, params: Any) -> Selection | None:
     a, b, out = reads[0].layout, reads[1].layout, writes[0].layout
     storage = STORAGES.get(a.dtype.name)
     if storage is None or storage.compute != FLOAT or len(a.shape) < 2 or len(b.shape) < 2 or not out.contiguous:
@@ -129,7 +130,8 @@ def _select_matmul(reads: list, writes: list, params: object) -> Selection | Non
         return None
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     if len(b.shape) == 2 and a.contiguous:
-        rows, batch, row_stride = a.size // depth if depth else math.prod(a.shape[:-1]), (1, [0, 0, 0]), depth
+        rows, row_stride = math.prod(a.shape[:-1]), depth
+        batch: tuple[int, list[int]] | None = (1, [0, 0, 0])
     else:
         batch, row_stride = _batch(a, b, out), a.strides[-2]
     if batch is None or rows > ROWS_MAX or (a.strides[-1] != 1 and depth > 1):

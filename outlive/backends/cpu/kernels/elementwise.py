@@ -7,6 +7,7 @@ pattern of innermost strides; dimensions beyond the innermost are walked by an o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from outlive.backends.cpu.abi import CpuKernel, Selection
 from outlive.backends.cpu.kernels import library, math
@@ -155,7 +156,7 @@ def _emit_loop(
     pointers = [k.pointer(i) for i in range(operands)]
     count = k.integer(operands)
     inner = [k.integer(operands + 1 + i) for i in range(operands)]
-    scalars = {}
+    scalars: dict[int, Value] = {}
 
     def step(bases: list[Value], i: Value, mask: Value | None) -> None:
         values = []
@@ -258,7 +259,7 @@ def _storage(layout) -> Storage | None:
 def _arithmetic(op: str, entry: tuple[str, bool, Function]) -> Callable[..., Selection | None]:
     types, dear, function = entry
 
-    def select(reads: list, writes: list, params: object) -> Selection | None:
+    def select(reads: list, writes: list, params: Any) -> Selection | None:
         source, target = _storage(reads[0].layout), _storage(writes[0].layout)
         if source is None or target is None or any(r.layout.dtype.name != source.name for r in reads):
             return None
@@ -277,7 +278,7 @@ def _arithmetic(op: str, entry: tuple[str, bool, Function]) -> Callable[..., Sel
     return select
 
 
-def _select_cast(reads: list, writes: list, params: object) -> Selection | None:
+def _select_cast(reads: list, writes: list, params: Any) -> Selection | None:
     source, target = _storage(reads[0].layout), _storage(writes[0].layout)
     if source is None or target is None or not _castable(source, target):
         return None
@@ -286,7 +287,7 @@ def _select_cast(reads: list, writes: list, params: object) -> Selection | None:
     )
 
 
-def _select_copy(reads: list, writes: list, params: object) -> Selection | None:
+def _select_copy(reads: list, writes: list, params: Any) -> Selection | None:
     """A copy moves bits: half precision goes as integers, so that every NaN keeps its payload."""
     source = _storage(reads[0].layout)
     if source is None or reads[0].layout.dtype.name != writes[0].layout.dtype.name:
@@ -295,7 +296,7 @@ def _select_copy(reads: list, writes: list, params: object) -> Selection | None:
     return _select("copy", (raw,), raw, [reads[0].layout], writes[0].layout, False, lambda k, v: v)
 
 
-def _select_where(reads: list, writes: list, params: object) -> Selection | None:
+def _select_where(reads: list, writes: list, params: Any) -> Selection | None:
     condition, source = (_storage(x.layout) for x in reads[:2])
     if condition is not BOOL or source is None or len({x.layout.dtype.name for x in (*reads[1:], writes[0])}) != 1:
         return None
@@ -311,7 +312,7 @@ def _select_where(reads: list, writes: list, params: object) -> Selection | None
     )
 
 
-ROUTES: dict[str, Callable[[list, list, object], Selection | None]] = {
+ROUTES: dict[str, Callable[[list, list, Any], Selection | None]] = {
     **{op: _arithmetic(op, entry) for op, entry in (UNARY | BINARY).items()},
     "astype": _select_cast,
     "copy": _select_copy,

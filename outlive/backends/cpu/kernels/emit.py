@@ -19,8 +19,9 @@ stays NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -115,7 +116,7 @@ def _type_suffix(kind: ir.Type) -> str:
     return f"v{_lanes(kind)}{name}" if isinstance(kind, ir.VectorType) else name
 
 
-Operand = "Value | int | float"
+Operand: TypeAlias = "Value | int | float"
 
 
 class Value:
@@ -536,7 +537,7 @@ class Emitter:
         return result.get()
 
     @contextmanager
-    def branch(self, condition: Value) -> Iterator[tuple[object, object]]:
+    def branch(self, condition: Value) -> Iterator[tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
         """`with k.branch(c) as (yes, no): with yes: ...; with no: ...`"""
         with self.b.if_else(condition.ir) as (yes, no):
             yield yes, no

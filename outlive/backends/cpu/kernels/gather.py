@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from llvmlite import ir
 
@@ -37,10 +38,16 @@ def _write_take(k: Emitter, index: Storage) -> None:
         )
 
 
-def _select_take(reads: list, writes: list, params: object) -> Selection | None:
+def _select_take(reads: list, writes: list, params: Any) -> Selection | None:
     source, indices, out = reads[0].layout, reads[1].layout, writes[0].layout
     storage, index = STORAGES.get(source.dtype.name), STORAGES.get(indices.dtype.name)
-    if storage is None or indices.dtype.name not in _INDEX_TYPES or params.axis is None or not source.shape:
+    if (
+        storage is None
+        or index is None
+        or indices.dtype.name not in _INDEX_TYPES
+        or params.axis is None
+        or not source.shape
+    ):
         return None
     if not (source.contiguous and indices.contiguous and out.contiguous) or out.dtype.name != source.dtype.name:
         return None
@@ -74,12 +81,18 @@ def _write_dequantize(k: Emitter, g: Geometry, scale: Storage, out: Storage) -> 
             k.store(target, group * g.group + first, k.fma(s, q, b), out)
 
 
-def _select_dequantize(reads: list, writes: list, params: object) -> Selection | None:
+def _select_dequantize(reads: list, writes: list, params: Any) -> Selection | None:
     if params.mode != "affine" or params.bits not in BITS or params.group_size not in GROUPS or len(reads) < 3:
         return None
     w, scales, biases, out = (x.layout for x in (*reads[:3], writes[0]))
     scale, target = STORAGES.get(scales.dtype.name), STORAGES.get(out.dtype.name)
-    if any(s is None or s.compute != FLOAT for s in (scale, target)) or biases.dtype.name != scales.dtype.name:
+    if (
+        scale is None
+        or target is None
+        or scale.compute != FLOAT
+        or target.compute != FLOAT
+        or biases.dtype.name != scales.dtype.name
+    ):
         return None
     if not all(x.contiguous for x in (w, scales, biases, out)):
         return None

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 class Pattern(NamedTuple):
     """A loop over operands of one shape. modes: a letter an operand for the innermost dimension ('c' neighbours, 's'
-    one element for all, 'g' a stride). count: innermost size. inner: innermost strides. dims, strides: the outer
+    one element for all, 'g' a stride). length: innermost size. inner: innermost strides. dims, strides: the outer
     dimensions, and for each operand its strides over them, in elements.
     """
 
     modes: str
-    count: int
+    length: int
     inner: tuple[int, ...]
     dims: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
@@ -21,7 +21,7 @@ class Pattern(NamedTuple):
     def words(self) -> tuple[int, ...]:
         """The static words that an elementwise kernel takes."""
         flat = tuple(s for operand in self.strides for s in operand)
-        return (self.count, *self.inner, len(self.dims), *self.dims, *flat)
+        return (self.length, *self.inner, len(self.dims), *self.dims, *flat)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

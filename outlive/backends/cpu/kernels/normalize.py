@@ -6,6 +6,8 @@ Row sums are those of reduce.py: they depend on the row alone.
 from __future__ import annotations
 
 import math as host_math
+from collections.abc import Callable
+from typing import Any
 
 from outlive.backends.cpu.abi import Selection, float_word
 from outlive.backends.cpu.kernels import library, math
@@ -73,7 +75,7 @@ def _write_rms_norm(k: Emitter, storage: Storage, weight_type: Storage | None) -
 
         def finish(i: Value, mask: Value | None, start: Value = start, factor: Value = factor) -> None:
             value = k.load(source, start + i, storage, LANES, mask) * factor
-            if weight is not None:
+            if weight is not None and weight_type is not None:
                 value = value * k.load(weight, i, weight_type, LANES, mask)
             k.store(target, start + i, value, storage, mask)
 
@@ -108,9 +110,9 @@ def _write_layer_norm(k: Emitter, storage: Storage, weight_type: Storage | None,
             i: Value, mask: Value | None, start: Value = start, mean: Value = mean, factor: Value = factor
         ) -> None:
             value = (load(i, mask, start) - mean) * factor
-            if weight is not None:
+            if weight is not None and weight_type is not None:
                 value = value * k.load(weight, i, weight_type, LANES, mask)
-            if bias is not None:
+            if bias is not None and bias_type is not None:
                 value = value + k.load(bias, i, bias_type, LANES, mask)
             k.store(target, start + i, value, storage, mask)
 
@@ -134,7 +136,7 @@ def _parts(rows: int, count: int) -> int:
     return min(rows * count // _PART_ELEMENTS, rows)
 
 
-def _select_softmax(reads: list, writes: list, params: object) -> Selection | None:
+def _select_softmax(reads: list, writes: list, params: Any) -> Selection | None:
     known, rank = _rows(reads[0].layout, writes[0].layout), len(reads[0].layout.shape)
     if known is None or tuple(a % rank for a in params.axes) != (rank - 1,):
         return None
@@ -143,10 +145,9 @@ def _select_softmax(reads: list, writes: list, params: object) -> Selection | No
     return kernel, _parts(rows, count), (rows, count)
 
 
-def _select_norm(op: str, parameters: int):
-    write = {"rms_norm": _write_rms_norm, "layer_norm": _write_layer_norm}[op]
+def _select_norm(op: str, write: Callable[..., None], parameters: int) -> Callable[..., Selection | None]:
 
-    def select(reads: list, writes: list, params: object) -> Selection | None:
+    def select(reads: list, writes: list, params: Any) -> Selection | None:
         known = _rows(reads[0].layout, writes[0].layout)
         if known is None:
             return None
@@ -166,6 +167,6 @@ def _select_norm(op: str, parameters: int):
 
 ROUTES = {
     "softmax": _select_softmax,
-    "rms_norm": _select_norm("rms_norm", 1),
-    "layer_norm": _select_norm("layer_norm", 2),
+    "rms_norm": _select_norm("rms_norm", _write_rms_norm, 1),
+    "layer_norm": _select_norm("layer_norm", _write_layer_norm, 2),
 }

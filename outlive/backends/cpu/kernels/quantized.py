@@ -6,6 +6,8 @@ all are of class `q_float`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from outlive.backends.cpu.abi import SHARE_PER_THREAD, Selection
 from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
@@ -20,7 +22,7 @@ _PART_WORK = 1 << 16  # weights times rows that make a share worth its cost
 _ROWS_OF_TILES = 5  # from this number of rows on tiles are faster
 
 
-def affine(reads: list, params: object) -> tuple[int, int, Storage, Storage] | None:
+def affine(reads: list, params: Any) -> tuple[int, int, Storage, Storage] | None:
     """(bits, group, x's type, scales' type) of a product that these kernels can read, else None."""
     x, w, scales = (r.layout for r in reads[:3])
     biases = reads[3].layout if len(reads) > 3 and reads[3] is not None else None
@@ -35,7 +37,7 @@ def affine(reads: list, params: object) -> tuple[int, int, Storage, Storage] | N
     return bits, group, x_type, scale_type
 
 
-def _select_product(reads: list, writes: list, params: object) -> Selection | None:
+def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
     known = affine(reads, params)
     x, w, out = reads[0].layout, reads[1].layout, writes[0].layout
     if known is None or not params.transpose or len(w.shape) != 2 or not out.contiguous or not x.shape:
@@ -51,7 +53,7 @@ def _select_product(reads: list, writes: list, params: object) -> Selection | No
         row_tiles = -(-rows // LANES)
         by_columns = row_tiles < 2 * thread_count()
         parts = min(parts, -(-columns // LANES) if by_columns else row_tiles)
-        words = (rows, columns, depth, tile_pass_rows(rows, depth), int(by_columns))
+        words: tuple[int, ...] = (rows, columns, depth, tile_pass_rows(rows, depth), int(by_columns))
     else:
         kind, write, order = "q_float", write_float, "q_float"
         if features().avx2:

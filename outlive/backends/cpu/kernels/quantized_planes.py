@@ -61,8 +61,8 @@ def _prepare_row(k: Emitter, o: Operands, p: _Planes, row: Value, place: Value) 
     zero_float, zero_int = k.constant(0.0, vector(FLOAT, LANES)), k.constant(0, vector(I32, LANES))
     for at in (p.units_at, p.sums_at):
         k.store(k.address(place, at), p.groups_padded - LANES, zero_float, F32)
-    with k.loop(0, o.g.chunk, LANES) as n:
-        k.store(p.fixed, o.padded - o.g.chunk + n, zero_int, _INT32)
+    with k.loop(0, o.g.chunk, LANES) as place_of_zeros:
+        k.store(p.fixed, o.padded - o.g.chunk + place_of_zeros, zero_int, _INT32)
     with k.loop(0, o.groups) as group:
         prepared = prepare_group(k, o, p.fixed, row, group)
         flag.set(flag.get() | prepared.outside.convert(I32, signed=False))
@@ -94,10 +94,10 @@ def _pair_sums(k: Emitter, pairs: list[tuple[Value, Value]]) -> Value:
     kind = vector(I16, 16)
     halves = []
     for half in range(2):
-        total = None
+        total = k.constant(0, kind)
         for unsigned, signed in pairs:
-            part = k.call("llvm.x86.avx2.pmadd.ub.sw", kind, [_halves(unsigned)[half], _halves(signed)[half]])
-            total = part if total is None else total + part
+            operands = [_halves(unsigned)[half], _halves(signed)[half]]
+            total = total + k.call("llvm.x86.avx2.pmadd.ub.sw", kind, operands)
         ones = k.constant(1, kind)
         halves.append(k.call("llvm.x86.avx2.pmadd.wd", vector(I32, 8), [total, ones]))
     return halves[0].shuffle(list(range(16)), halves[1])

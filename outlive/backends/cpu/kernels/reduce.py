@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from outlive.backends.cpu.abi import Selection
 from outlive.backends.cpu.kernels import library
@@ -200,8 +201,8 @@ def _split(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, i
     return math.prod(shape[: axes[0]]), math.prod(shape[axes[0] : axes[-1] + 1]), math.prod(shape[axes[-1] + 1 :])
 
 
-def _reduction(op: str) -> Callable[[list, list, object], Selection | None]:
-    def select(reads: list, writes: list, params: object) -> Selection | None:
+def _reduction(op: str) -> Callable[[list, list, Any], Selection | None]:
+    def select(reads: list, writes: list, params: Any) -> Selection | None:
         x, out = reads[0].layout, writes[0].layout
         storage, split = STORAGES.get(x.dtype.name), _split(x.shape, params.axes)
         if storage is None or split is None or not x.contiguous or not out.contiguous or out.dtype.name != x.dtype.name:
@@ -219,13 +220,20 @@ def _reduction(op: str) -> Callable[[list, list, object], Selection | None]:
     return select
 
 
-def _arg_reduction(op: str) -> Callable[[list, list, object], Selection | None]:
-    def select(reads: list, writes: list, params: object) -> Selection | None:
+def _arg_reduction(op: str) -> Callable[[list, list, Any], Selection | None]:
+    def select(reads: list, writes: list, params: Any) -> Selection | None:
         x, out = reads[0].layout, writes[0].layout
         storage, index = STORAGES.get(x.dtype.name), STORAGES.get(out.dtype.name)
         axes = None if params.axis is None else (params.axis,)
         split = _split(x.shape, axes)
-        if storage is None or split is None or not x.contiguous or not out.contiguous or index.is_float:
+        if (
+            storage is None
+            or split is None
+            or not x.contiguous
+            or not out.contiguous
+            or index is None
+            or index.is_float
+        ):
             return None
         outer, count, inner = split
         if inner != 1 or count == 0 or count >= 1 << 31:

@@ -8,6 +8,7 @@ row.
 from __future__ import annotations
 
 import math as host_math
+from typing import Any
 
 from outlive.backends.cpu.abi import Selection, float_word
 from outlive.backends.cpu.kernels import library, math
@@ -102,14 +103,21 @@ def _three(layout) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
     return None
 
 
-def _select_rope(reads: list, writes: list, params: object) -> Selection | None:
+def _select_rope(reads: list, writes: list, params: Any) -> Selection | None:
     x, offset, out = reads[0].layout, reads[1].layout, writes[0].layout
     freqs = reads[2].layout if len(reads) > 2 and reads[2] is not None else None
     storage, offset_type = STORAGES.get(x.dtype.name), STORAGES.get(offset.dtype.name)
     source, target = _three(x), _three(out)
     if storage is None or storage.compute != FLOAT or offset_type is None or offset_type.name not in ("int32", "int64"):
         return None
-    if source is None or x.strides[-1] != 1 or out.strides[-1] != 1 or params.dims % 2 or params.dims > x.shape[-1]:
+    if (
+        source is None
+        or target is None
+        or x.strides[-1] != 1
+        or out.strides[-1] != 1
+        or params.dims % 2
+        or params.dims > x.shape[-1]
+    ):
         return None
     (batch, heads, length), width, half = source[0], x.shape[-1], params.dims // 2
     if offset.size not in (1, batch) or (
