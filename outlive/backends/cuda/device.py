@@ -20,7 +20,7 @@ from outlive.runtime.allocator import Allocator
 from outlive.runtime.buffer import Buffer, Operand
 from outlive.runtime.builtin import Workspaced
 from outlive.runtime.errors import Failure
-from outlive.runtime.ledger import CapExceeded, Ledger
+from outlive.runtime.ledger import Ledger
 
 if TYPE_CHECKING:
     from outlive.backends.cuda.driver import Driver
@@ -35,7 +35,7 @@ HEADROOM_BYTES = 1 << 30
 """What the cap leaves to libraries and contexts, at most a sixteenth of the card."""
 
 COUNTER_BYTES = 8
-COUNTER_PAGE = 4096
+LIMIT_STREAMS = 4096
 
 _devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
 
@@ -59,7 +59,7 @@ class CudaDevice:
         self.launches: dict[Any, Any] = {}
         self.host_routes: dict[Any, str] = {}
         self._workspaced: dict[Any, Any] = {}
-        self._counters: list[int] = []
+        self._counters = self._pin_counters()
         self._transfers = driver.create_stream()
         self._library = library
         _devices.add(self)
@@ -90,25 +90,20 @@ class CudaDevice:
             self.bind()
             self.driver.release(memory.pointer)
 
-    def counter_slot(self) -> int:
-        """The address of a number in pinned memory, 0 at first, for one stream."""
-        if not self._counters:
-            self._pin_counters()
-        return self._counters.pop()
-
-    def _pin_counters(self) -> None:
+    def _pin_counters(self) -> list[int]:
+        """Addresses of numbers in pinned memory, 0 at first: one for each stream that there may be."""
         ledger = self.ledger
-        try:
-            ledger.reserve(COUNTER_PAGE)
-        except CapExceeded:
-            raise ledger.refusal(COUNTER_PAGE, str(self), self.allocator.holders()) from None
-        try:
-            page = self.driver.allocate_host(COUNTER_PAGE)
-        except BaseException:
-            ledger.refund(COUNTER_PAGE, "reserved")
-            raise
-        ledger.settle(COUNTER_PAGE, "pinned")
-        self._counters = list(range(page, page + COUNTER_PAGE, COUNTER_BYTES))
+        ledger.reserve(COUNTER_BYTES * LIMIT_STREAMS)
+        ledger.attempted = False  # nobody asked for memory yet: a cap may still be installed
+        page = self.driver.allocate_host(COUNTER_BYTES * LIMIT_STREAMS)
+        ledger.settle(COUNTER_BYTES * LIMIT_STREAMS, "pinned")
+        return list(range(page, page + COUNTER_BYTES * LIMIT_STREAMS, COUNTER_BYTES))
+
+    def counter_slot(self) -> int:
+        """The address of a number that the device writes for one stream; raises RuntimeError beyond the limit of streams."""
+        if not self._counters:
+            raise RuntimeError(f"[stream] {self} serves at most {LIMIT_STREAMS} streams; reuse some.")
+        return self._counters.pop()
 
     def view(self, memory: DeviceMemory, layout: Any, offset: int) -> Any:
         """CuPy's array over `memory`; bfloat16 as unsigned integers. `offset` in bytes."""
