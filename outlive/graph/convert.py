@@ -16,6 +16,10 @@ _OF_SCALARS: dict[type, Dtype] = {
 }  # fmt: skip
 """What Python's numbers become where nothing else is said."""
 
+_LIMITS = {
+    dtypes.int32: _INT32.max, dtypes.float32: float(np.finfo(np.float32).max), dtypes.complex64: float(np.finfo(np.float32).max),
+}  # fmt: skip
+
 
 def to_storage(values: np.ndarray, dtype: Dtype) -> np.ndarray:
     """Host values converted to the storage form of `dtype` (bfloat16: rounded to nearest even, as uint16)."""
@@ -56,7 +60,7 @@ def node_from(val: Any, dtype: Dtype | None) -> Node:
         return _cast(val, dtype)
     if dtype is None and type(val) in _OF_SCALARS:
         kind = _OF_SCALARS[type(val)]
-        if kind is not dtypes.int32 or _INT32.min <= val <= _INT32.max:
+        if kind is dtypes.bool_ or abs(val) <= _LIMITS[kind]:
             return from_host(np.asarray(val, kind.storage), kind)
     if hasattr(val, "__mlx_array__"):
         return node_from(val.__mlx_array__(), dtype)

@@ -12,7 +12,7 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, broadcast_shapes, dtypes, layout
+from outlive.ops.common import Plans, as_array, broadcast_shapes, dtypes, layout
 from outlive.ops.creation import arange, zeros
 from outlive.ops.elementwise import equal, multiply
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, checked_axis, flatten, moveaxis, reshape
@@ -307,12 +307,19 @@ def gather(a: array, indices: Sequence[array], axes: tuple[int, ...], at: int, s
     """
     if len(axes) == 1 and at == axes[0]:
         index = indices[0]
-        result = layout((*a.shape[:at], *index.shape, *a.shape[at + 1 :]), a.dtype)
-        return apply(Take.make(at), (a, index), result, stream)
+        key = (a._node.layout, index._node.layout, at)
+        plan = _takes.get(key)
+        if plan is None:
+            result = layout((*a.shape[:at], *index.shape, *a.shape[at + 1 :]), a.dtype)
+            plan = _takes.keep(key, (Take.make(at), result))
+        return apply(plan[0], (a, index), plan[1], stream)
     indices, shape = _common(indices, stream)
     rest = [n for i, n in enumerate(a.shape) if i not in axes]
     result = layout((*rest[:at], *shape, *rest[at:]), a.dtype)
     return apply(Gather.make(at, axes), (a, *indices), result, stream)
+
+
+_takes = Plans()
 
 
 def _common(indices: Sequence[array], stream: Any) -> tuple[list[array], tuple[int, ...]]:

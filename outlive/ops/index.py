@@ -166,12 +166,15 @@ def _fixed(index: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
+_INTEGERS = frozenset(d for d in dtypes.ALL if d.category in (dtypes.signedinteger, dtypes.unsignedinteger))
 _slices = Plans()
 _updates = Plans()
 
 
 def getitem(a: array, index: Any) -> array:
     """`a[index]`: a view where `index` holds integers, slices, None and `...`, a copy where it holds arrays."""
+    if type(index) is array and index.dtype in _INTEGERS and a.ndim:
+        return gather(a, (index,), (0,), 0)
     key = _fixed(index)
     if key is not None:
         source = a._node.layout

@@ -7,7 +7,7 @@ from typing import Any
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
 from outlive.ops import reduce
-from outlive.ops.common import Dtype, as_array, dtypes, layout, promote
+from outlive.ops.common import Dtype, Plans, as_array, dtypes, layout, promote
 from outlive.ops.creation import ones
 from outlive.ops.elementwise import add, multiply, subtract
 from outlive.ops.matmul import cast
@@ -174,10 +174,22 @@ def rms_norm(x: Any, weight: Any, eps: float, *, stream: Any = None) -> array:
     not fit, and for types that are not real floating-point ones. Source: Zhang and Sennrich 2019, "Root Mean Square
     Layer Normalization".
     """
-    x, parameters, kind = _checked("rms_norm", x, {"weight": weight})
+    key = None
+    if type(x) is array and (weight is None or type(weight) is array):
+        key = (x._node.layout, None if weight is None else weight._node.layout, eps)
+        known = _norms.get(key)
+        if known is not None:
+            return apply(known, (x,) if weight is None else (x, weight), x._node.layout, stream)
+    made, parameters, kind = _checked("rms_norm", x, {"weight": weight})
     found = parameters["weight"]
-    inputs = (cast(x, kind),) if found is None else (cast(x, kind), found)
-    return apply(RMSNorm.make(float(eps)), inputs, layout(x.shape, kind), stream)
+    op = RMSNorm.make(float(eps))
+    if key is not None and made.dtype is kind:
+        _norms.keep(key, op)
+    made = cast(made, kind)
+    return apply(op, (made,) if found is None else (made, found), made._node.layout, stream)
+
+
+_norms = Plans()
 
 
 def _layer_norm(inputs: tuple[array, ...], eps: float, stream: Any) -> array:

@@ -7,7 +7,7 @@ from typing import Any
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import as_array, constant, dtypes
+from outlive.ops.common import Plans, as_array, constant, dtypes
 from outlive.ops.matmul import cast
 from outlive.ops.shape import batch_first, batch_size, broadcast_to, reshape
 from outlive.ops.slicing import one_by_one, with_zeros
@@ -103,6 +103,9 @@ def _frequencies(dims: int, base: float | None, freqs: Any) -> array | None:
     return cast(found, dtypes.float32)
 
 
+_turns = Plans()
+
+
 def rope(
     a: Any,
     dims: int,
@@ -123,6 +126,13 @@ def rope(
     three axes, an odd or too large `dims`, offsets or frequencies that do not fit, and types that are not real
     floating-point ones.
     """
+    key = None
+    if type(a) is array and freqs is None and type(offset) in (int, array):
+        at = constant(offset, dtypes.int32) if type(offset) is int else offset
+        key = (a._node.layout, at._node.layout, dims, traditional, base, scale)
+        known = _turns.get(key)
+        if known is not None:
+            return _turned(known, a, (at,), stream)
     a = as_array(a)
     if a.ndim < 3:
         raise ValueError(f"[rope] Needs at least 3 dimensions (B, ..., T, D); got shape {a.shape}.")
@@ -134,6 +144,8 @@ def rope(
     op = Rope.make(int(dims), bool(traditional), None if base is None else float(base), float(scale))
     rest = (_offset(a, offset),) if rates is None else (_offset(a, offset), rates)
     if a.ndim <= 4:
+        if key is not None and rest[0]._node.layout is key[1]:
+            _turns.keep(key, op)  # nothing had to be cast or reshaped
         return _turned(op, a, rest, stream)
     folded = reshape(a, (a.shape[0], -1, *a.shape[-2:]), stream=stream) if a.size else a
     return reshape(_turned(op, folded, rest, stream), a.shape, stream=stream) if a.size else a
