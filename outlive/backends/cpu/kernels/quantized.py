@@ -19,6 +19,7 @@ from outlive.backends.cpu.pool import thread_count
 
 _SCRATCH_BYTES = 1 << 20
 _PART_WORK = 1 << 16  # weights times rows that make a share worth its cost
+_DEPTH_MAX = 1 << 17  # a row of x is prepared on the stack: about a megabyte at this length
 _ROWS_OF_TILES = 5  # from this number of rows on tiles are faster
 
 
@@ -43,7 +44,7 @@ def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
     if known is None or not params.transpose or len(w.shape) != 2 or not out.contiguous or not x.shape:
         return None
     depth, columns = x.shape[-1], w.shape[0]
-    if depth == 0 or out.dtype.name != x.dtype.name:
+    if not 0 < depth <= _DEPTH_MAX or out.dtype.name != x.dtype.name:
         return None
     bits, group, x_type, scale_type = known
     g, rows = Geometry(bits, group), x.size // depth
