@@ -64,3 +64,21 @@ def check_batching(
         rows.append(_values(function(*[mx.array(x) for x in row])))
     for ours, theirs in zip(_values(batched), zip(*rows, strict=True), strict=True):
         np.testing.assert_allclose(ours, np.stack(theirs), rtol=tolerance, atol=tolerance)
+
+
+def batch_axes(sizes: list[tuple[int, ...]]) -> list[list[int | None]]:
+    """Batch axes in front, at the end, and of one operand alone."""
+    count = len(sizes)
+    found: list[list[int | None]] = [[0] * count, [len(s) for s in sizes]]
+    return found if count == 1 else [*found, [0, *[None] * (count - 1)], [*[None] * (count - 1), 0]]
+
+
+def batched(sizes: list[tuple[int, ...]], axes: list[int | None]) -> list[np.ndarray]:
+    """float32 inputs with a batch of three along `axes`."""
+    made = []
+    for size, axis in zip(sizes, axes, strict=True):
+        shape = list(size)
+        if axis is not None:
+            shape.insert(axis, 3)
+        made.append(numbers(*shape, seed=7).astype(np.float32))
+    return made

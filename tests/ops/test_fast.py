@@ -7,8 +7,7 @@ import pytest
 
 import outlive.core as mx
 from outlive.runtime.errors import ExecutionError
-from tests.ops.rules import check_batching, check_derivatives, numbers
-from tests.ops.test_shape import batch_axes, batched
+from tests.ops.rules import batch_axes, batched, check_batching, check_derivatives, numbers
 from tests.reference import Array, Program
 from tests.reference.wire import Returned, Side
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import outlive.core as mx
 from outlive.runtime.errors import ExecutionError
-from tests.ops.rules import check_batching, check_derivatives, numbers
-from tests.ops.test_shape import batch_axes, batched
+from tests.ops.rules import batch_axes, batched, check_batching, check_derivatives, numbers
 from tests.reference import Array, Call
 from tests.reference.compare import assert_same_array, assert_same_outcome
 from tests.reference.strategies import FLOATS, arrays, dtypes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import outlive.core as mx
 from outlive.ops.shape import view_strides
 from outlive.runtime.layout import strided_layout
-from tests.ops.rules import check_batching, check_derivatives, numbers
+from tests.ops.rules import batch_axes, batched, check_batching, check_derivatives, numbers
 from tests.reference import Array, Call, Program
 from tests.reference.compare import assert_same_outcome
 from tests.reference.strategies import NUMBERS, arrays, dtypes, shapes
@@ -220,24 +220,6 @@ def test_batches_equal_a_loop(name):
     function, *sizes = RULES[name]
     for axes in batch_axes(sizes):
         check_batching(function, *batched(sizes, axes), axes=axes)
-
-
-def batch_axes(sizes: list[tuple[int, ...]]) -> list[list[int | None]]:
-    """Batch axes in front, at the end, and of one operand alone."""
-    count = len(sizes)
-    found: list[list[int | None]] = [[0] * count, [len(s) for s in sizes]]
-    return found if count == 1 else [*found, [0, *[None] * (count - 1)], [*[None] * (count - 1), 0]]
-
-
-def batched(sizes: list[tuple[int, ...]], axes: list[int | None]) -> list[np.ndarray]:
-    """float32 inputs with a batch of three along `axes`."""
-    made = []
-    for size, axis in zip(sizes, axes, strict=True):
-        shape = list(size)
-        if axis is not None:
-            shape.insert(axis, 3)
-        made.append(numbers(*shape, seed=7).astype(np.float32))
-    return made
 
 
 def test_programs_of_pieces_equal_the_reference(reference):
