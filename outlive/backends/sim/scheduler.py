@@ -65,7 +65,7 @@ class SimThread:
 
     @property
     def runnable(self) -> bool:
-        return self.started and not self.finished and (self.ready is None or self.ready())
+        return self.started and not self.finished and (self.ready is None or self.timed_out or self.ready())
 
     def start(self) -> None:
         """Make the thread runnable; it runs when the schedule says so."""
@@ -168,13 +168,15 @@ class Scheduler:
         if self.step > self.limit_steps:
             self.fail(Violation("liveness", f"The program had not ended after {self.limit_steps:,} steps."))
         self.next_event = FOREVER
+        step = self.step  # looking around touches shared fields, which must not count: a replay does not look everywhere
         options = [Action("run", t.index) for t in self.threads if t is not self.current and t.runnable]
         if not self.coarse:
             for actor in self.actors:
                 options += actor.actions()
         if self.armed and not self.coarse:
             options.append(Action("collect", 0))
-        action = self.choices.interrupt(self.step, options)
+        self.step = step
+        action = self.choices.interrupt(step, options)
         if action is None or action.kind == "run":
             self.next_event = self.step + self.choices.gap(self.step)
         if action is not None:
