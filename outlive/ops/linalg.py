@@ -340,6 +340,10 @@ class LU(Factorization):
     def compute(self, xp: Any, a: Any) -> Sequence[Any]:
         from scipy.linalg import lu as factor
 
+        rows, columns = a.shape[-2:]
+        if not a.size:
+            inner = min(rows, columns)
+            return np.arange(rows), np.eye(rows, inner), np.eye(inner, columns)
         order, lower, upper = factor(a, p_indices=True)
         return order, lower, upper
 
@@ -541,7 +545,7 @@ def det(a: array, *, stream: Any = None) -> array:
 
 
 def solve(a: array, b: array, *, stream: Any = None) -> array:
-    """x with a x = b for square a (..., n, n) and b (n,), (..., n) with the stack of a, or (..., n, k).
+    """x with a x = b for square a (..., n, n) and b (n,), (..., n) in the stack of a, or else (..., n, k).
 
     A singular matrix raises when the result is read. Raises ValueError for shapes that do not fit and other types.
     """
@@ -559,7 +563,7 @@ def _solved(op: str, a: array, b: Any, stream: Any) -> array:
     common = promote(a.dtype, b.dtype)
     if common not in REAL:
         raise ValueError(f"[linalg.{op}] Right-hand sides are float32 or float64; got {b.dtype.name}.")
-    vectors = b.ndim in (1, a.ndim - 1)
+    vectors = b.ndim == 1 or b.shape == a.shape[:-1]
     columns = expand_dims(b, -1) if vectors else b
     if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
         raise ValueError(f"[linalg.{op}] Matrices of shape {a.shape} do not go with right-hand sides of {b.shape}.")
