@@ -55,21 +55,14 @@ def dlpack(
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
-    """The array behind `x`, anything with `__dlpack__`, in host memory. `copy=False` raises BufferError: buffers are
+    """The array behind `x`, anything with `__dlpack__`, in host memory; float64 becomes float32, as in `array`. `copy=False` raises BufferError: buffers are
     our own.
     """
     if copy is False:
         raise BufferError("[from_dlpack] Arrays own their memory, so the elements must be copied; leave `copy` out.")
     if type(x) is array:
         return wrap(x._node)
-    values = np.from_dlpack(x)
-    return wrap(
-        node_from(values, None if values.dtype.kind in "fc" and values.dtype.itemsize > 8 else _same_type(values))
-    )
-
-
-def _same_type(values: np.ndarray) -> Dtype:
-    return dtypes.dtype_of_numpy(values.dtype)
+    return wrap(node_from(np.from_dlpack(x), None))
 
 
 def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> array:
