@@ -77,7 +77,8 @@ class Elementwise(Primitive):
         from outlive.ops.shape import sum_to
         from outlive.ops.unary import conjugate
 
-        ct, found = cotangents[0], []
+        ct = cotangents[0]
+        found: list[array | None] = []
         conjugated = self.holomorphic and ct.dtype is dtypes.complex64
         for i in argnums:
             rule = self._rule(i, "vjp")
@@ -114,6 +115,12 @@ class Elementwise(Primitive):
                 i = reshape(i, (i.shape[0], *[1] * (rank + 1 - i.ndim), *i.shape[1:]))
             seen.append(i)
         return [self.apply(*seen)], [0]
+
+
+def named(name: str, base: type[Elementwise], body: dict[str, Any]) -> Elementwise:
+    """The primitive of a new class, called as its op is: a table of ops makes one of each entry."""
+    made: type[Elementwise] = type(name.title().replace("_", ""), (base,), body)
+    return made.make()
 
 
 def binary(primitive: Primitive, a: Any, b: Any, stream: Any = None, result: Any = None) -> array:

@@ -352,7 +352,8 @@ def _triangle(op: str, x: Any, k: int, lower: bool, stream: Any) -> array:
     x = as_array(x)
     if x.ndim < 2:
         raise ValueError(f"[{op}] Expected at least two axes; got shape {x.shape}.")
-    mask, zero = tri(*x.shape[-2:], k if lower else k - 1, dtypes.bool_), constant(0, x.dtype)
+    rows, columns = x.shape[-2:]
+    mask, zero = tri(rows, columns, k if lower else k - 1, dtypes.bool_), constant(0, x.dtype)
     return where(mask, x, zero, stream=stream) if lower else where(mask, zero, x, stream=stream)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlive.graph.array import array
-from outlive.ops.broadcast import Elementwise, Rule, binary
+from outlive.ops.broadcast import Elementwise, Rule, binary, named
 from outlive.ops.common import Dtype, as_array, dtypes, operands, promote
 
 Compute = Callable[[Any, Any, Any, Any], None]
@@ -22,13 +22,11 @@ def _op(name: str, compute: Compute, *derivatives: Rule | None, result: Dtype | 
     def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
         compute(xp, *reads, writes[0])
 
-    body = {
+    body: dict[str, Any] = {
         "__slots__": (), "name": name, "reference": reference, "result": result,
         "derivatives": derivatives or (None, None) if result else derivatives,
     }  # fmt: skip
-    made = type(name.title().replace("_", ""), (Elementwise,), body).make()
-    assert isinstance(made, Elementwise)
-    return made
+    return named(name, Elementwise, body)
 
 
 def _ufunc(name: str) -> Compute:

@@ -275,12 +275,12 @@ def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
     """
     half = (_checked_count("fftfreq", n) + 1) // 2
     places = arange(n)
-    return (where(places < half, places, places - n) / (n * d)).astype(dtypes.float32, stream=stream)  # type: ignore[attr-defined, no-any-return]
+    return (where(places < half, places, places - n) / (n * d)).astype(dtypes.float32, stream=stream)
 
 
 def rfftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
     """Frequencies of the n // 2 + 1 elements of `rfft`, in cycles per unit of the sample spacing `d`; float32."""
-    return (arange(_checked_count("rfftfreq", n) // 2 + 1) / (n * d)).astype(dtypes.float32, stream=stream)  # type: ignore[attr-defined, no-any-return]
+    return (arange(_checked_count("rfftfreq", n) // 2 + 1) / (n * d)).astype(dtypes.float32, stream=stream)
 
 
 def _shift(op: str, a: Any, axes: int | Sequence[int] | None, inverse: bool, stream: Any) -> array:
@@ -330,7 +330,7 @@ def _window(op: str, n_fft: int, hop: int | None, length: int | None, window: ar
 
 def _frame_places(frames: int, n_fft: int, hop: int) -> array:
     """Sample of each point of each frame, (frames, n_fft)."""
-    return expand_dims(arange(frames) * hop, 1) + arange(n_fft)  # type: ignore[no-any-return]
+    return expand_dims(arange(frames) * hop, 1) + arange(n_fft)
 
 
 def stft(

@@ -121,11 +121,10 @@ class Solve(MatrixOp):
     def jvp(self, primals: Any, tangents: Any, argnums: Any) -> Any:
         a, b = primals
         given = dict(zip(argnums, tangents, strict=True))
-        right = given.get(1)
+        terms = [given[1]] if 1 in given else []
         if 0 in given:
-            moved = negative(matmul(given[0], _applied(self, a, b)[0]))
-            right = moved if right is None else right + moved
-        return [_applied(self, a, right)[0]]
+            terms.append(negative(matmul(given[0], _applied(self, a, b)[0])))
+        return [_applied(self, a, terms[0] if len(terms) == 1 else terms[0] + terms[1])[0]]
 
 
 class Cholesky(MatrixOp):
@@ -180,7 +179,7 @@ def _real(dtype: Dtype) -> Dtype:
 
 def _of(source: Layout, *last: int, dtype: Dtype | None = None) -> Layout:
     """A layout with the stack of `source` and other last axes."""
-    return layout((*source.shape[:-2], *last), dtype or source.dtype)  # type: ignore[arg-type]
+    return layout((*source.shape[:-2], *last), dtype or source.dtype)
 
 
 class QR(Factorization):
@@ -659,12 +658,12 @@ def _vector_norm(a: array, order: Any, axis: int, keepdims: bool) -> array:
     if order == float("-inf"):
         return amin(size, axis, keepdims)
     if order == 0:
-        return asum((size != 0).astype(size.dtype), axis, keepdims)  # type: ignore[attr-defined]
+        return asum((size != 0).astype(size.dtype), axis, keepdims)
     if order == 1:
         return asum(size, axis, keepdims)
     if order == 2:
         return _root_of_squares(a, axis, keepdims)
-    return asum(size**order, axis, keepdims) ** (1.0 / order)  # type: ignore[no-any-return,operator]
+    return asum(size**order, axis, keepdims) ** (1.0 / order)
 
 
 def _matrix_norm(a: array, order: Any, row: int, column: int, keepdims: bool) -> array:

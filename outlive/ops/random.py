@@ -114,7 +114,7 @@ def key(seed: int) -> array:
     return array(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
 
 
-class State(list):  # type: ignore[type-arg]  # of arrays
+class State(list[array]):
     """The list of one key that functions without a key advance; seeded from the clock when it is first looked at."""
 
     def _seeded(self) -> State:
@@ -230,7 +230,7 @@ def normal(
     """
     if dtype is dtypes.complex64:
         parts = normal((*checked_shape("normal", shape), 2), dtypes.float32, key=key, stream=stream) * math.sqrt(0.5)
-        made = parts.view(dtypes.complex64)  # type: ignore[attr-defined]
+        made = parts.view(dtypes.complex64)
         out = reshape(made, made.shape[:-1])
     else:
         kind = _floating("normal", dtype)
@@ -277,7 +277,7 @@ def multivariate_normal(
         raise ValueError(f"[multivariate_normal] Means and covariances of shape {batch} do not broadcast to {out}.")
     # the symmetric root of the covariance: signs of singular vectors cancel
     u, s, vt = svd(astype(cov, dtypes.float32))
-    root = matmul(u * expand_dims(sqrt(s), -2), vt)  # type: ignore[operator]
+    root = matmul(u * expand_dims(sqrt(s), -2), vt)
     white = normal((*out, n), dtypes.float32, key=key, stream=stream)
     return add(mean, reshape(matmul(expand_dims(white, -2), root), (*out, n)), stream=stream)
 
@@ -392,15 +392,15 @@ def categorical(
         return _by_inversion(reshape(logits, (-1,)), out, made, stream)
     place = at - logits.ndim + 1 + len(out)
     noise = gumbel((*out[:place], logits.shape[at], *out[place:]), key=made)
-    return argmax(logits + noise, place, stream=stream)  # type: ignore[operator]
+    return argmax(logits + noise, place, stream=stream)
 
 
 def _by_inversion(logits: array, shape: tuple[int, ...], made: array, stream: Any) -> array:
     """Draws from one distribution: where a uniform number falls among the running sums of exp(logits)."""
     logits = astype(logits, dtypes.float32)
-    sums = cumsum(exp(logits - largest(logits)))  # type: ignore[operator]
+    sums = cumsum(exp(logits - largest(logits)))
     last = axis_range(sums, 0, logits.size - 1, 1)
-    drawn = searchsorted(sums, _unit(shape, made, stream) * last, side="right")  # type: ignore[operator]
+    drawn = searchsorted(sums, _unit(shape, made, stream) * last, side="right")
     return minimum(drawn, constant(logits.size - 1, dtypes.uint32), stream=stream)
 
 

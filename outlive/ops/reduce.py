@@ -43,7 +43,7 @@ class Reduction(Primitive):
         return dtype
 
     def workspace(self, reads: Any, writes: Any) -> int:
-        return 8 * 3 * max(1, reads[0].dtype.itemsize // 4) * (reads[0].size + writes[0].size)
+        return 8 * 3 * builtins.max(1, reads[0].dtype.itemsize // 4) * (reads[0].size + writes[0].size)
 
     def compute(self, xp: Any, a: Any, out: Any) -> Any:
         """The reduction of `a`, axes kept or not as in `out`."""
@@ -382,7 +382,7 @@ def _variance(a: array, axis: Axes, keepdims: bool, ddof: int) -> array:
     away = a - mean(a, axis, keepdims=True)
     squares = square(real(away)) + square(imag(away)) if a.dtype is dtypes.complex64 else square(away)
     freedom = _count(a, normal_axes("var", axis, a.ndim)) - ddof
-    return sum(squares, axis, keepdims) / float(builtins.max(freedom, 0))  # type: ignore[no-any-return]
+    return sum(squares, axis, keepdims) / float(builtins.max(freedom, 0))
 
 
 def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:

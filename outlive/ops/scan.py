@@ -287,7 +287,7 @@ def _accumulated(op: str, a: Any, dtype: Dtype | None) -> array:
     a = as_array(a)
     if dtype is None and op == "cumsum" and a.dtype is dtypes.bool_:
         dtype = dtypes.int32
-    return a if dtype is None else a.astype(dtype)  # type: ignore[attr-defined, no-any-return]
+    return a if dtype is None else a.astype(dtype)
 
 
 def cumsum(
@@ -340,7 +340,7 @@ def logcumsumexp(
     Integers are taken as float32. See `cumsum`.
     """
     a = as_array(a)
-    a = a if a.dtype.inexact else a.astype(dtypes.float32)  # type: ignore[attr-defined]
+    a = a if a.dtype.inexact else a.astype(dtypes.float32)
     return _scan(LogCumSumExp, a, axis, reverse, inclusive, stream)
 
 

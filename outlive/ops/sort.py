@@ -118,7 +118,7 @@ class SearchSorted(Primitive):
 
     def vmap(self, inputs: Any, axes: Any) -> Any:
         if axes[0] is None:
-            return [searchsorted(*inputs, side=self.side)], [axes[1]]
+            return [searchsorted(inputs[0], inputs[1], side=self.side)], [axes[1]]
         return one_by_one(lambda a, v: searchsorted(a, v, side=self.side), inputs, axes)
 
 

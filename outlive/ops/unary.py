@@ -12,7 +12,7 @@ import numpy as np
 
 from outlive.graph.array import apply, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.broadcast import Elementwise, Rule
+from outlive.ops.broadcast import Elementwise, Rule, named
 from outlive.ops.common import Dtype, as_array, dtypes, layout
 from outlive.ops.elementwise import multiply, where
 
@@ -50,7 +50,7 @@ def _function(
     }
     if types == BOOLEAN:
         body["result"] = dtypes.bool_
-    primitive = type(name.title().replace("_", ""), (base,), body).make()
+    primitive = named(name, base, body)
 
     def function(a: Any, /, *, stream: Any = None) -> array:
         a = as_array(a)
@@ -148,12 +148,12 @@ def _any_part(test: str) -> Callable[[Any, Any], Any]:
     return lambda xp, x: getattr(xp, test)(x) if x.dtype.kind in "fc" else xp.full(x.shape, test == "isfinite")
 
 
-abs = _function(
+abs: Callable[..., array] = _function(
     "abs", "Absolute value; for complex numbers the modulus, a float32.", _set(_modulus), lambda ct, o, x: ct * sign(x),
     ANY, base=Modulus,
 )  # fmt: skip
 _negative = _function("negative", "-a, element by element.", _ufunc("negative"), lambda ct, o, x: -ct, ANY)
-sign = _function(
+sign: Callable[..., array] = _function(
     "sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY
 )
 square = _function("square", "a * a, element by element.", _set(_square), lambda ct, o, x: ct * (2 * x), ANY)
@@ -178,13 +178,13 @@ log2 = _function("log2", "Logarithm to base 2.", _ufunc("log2"), lambda ct, o, x
 log10 = _function("log10", "Logarithm to base 10.", _ufunc("log10"), lambda ct, o, x: ct / (x * math.log(10)))
 log1p = _function("log1p", "log(1 + a), exact near zero.", _ufunc("log1p"), lambda ct, o, x: ct / (1 + x))
 sin = _function("sin", "Sine of radians.", _ufunc("sin"), lambda ct, o, x: ct * cos(x))
-cos = _function("cos", "Cosine of radians.", _ufunc("cos"), lambda ct, o, x: -ct * sin(x))
+cos: Callable[..., array] = _function("cos", "Cosine of radians.", _ufunc("cos"), lambda ct, o, x: -ct * sin(x))
 tan = _function("tan", "Tangent of radians.", _ufunc("tan"), lambda ct, o, x: ct * (1 + o * o))
 arcsin = _function("arcsin", "Inverse sine, in radians.", _ufunc("arcsin"), lambda ct, o, x: ct * rsqrt(1 - x * x))
 arccos = _function("arccos", "Inverse cosine, in radians.", _ufunc("arccos"), lambda ct, o, x: -ct * rsqrt(1 - x * x))
 arctan = _function("arctan", "Inverse tangent, in radians.", _ufunc("arctan"), lambda ct, o, x: ct / (1 + x * x))
 sinh = _function("sinh", "Hyperbolic sine.", _ufunc("sinh"), lambda ct, o, x: ct * cosh(x))
-cosh = _function("cosh", "Hyperbolic cosine.", _ufunc("cosh"), lambda ct, o, x: ct * sinh(x))
+cosh: Callable[..., array] = _function("cosh", "Hyperbolic cosine.", _ufunc("cosh"), lambda ct, o, x: ct * sinh(x))
 tanh = _function("tanh", "Hyperbolic tangent.", _ufunc("tanh"), lambda ct, o, x: ct * (1 - o * o))
 arcsinh = _function("arcsinh", "Inverse hyperbolic sine.", _ufunc("arcsinh"), lambda ct, o, x: ct * rsqrt(x * x + 1))
 arccosh = _function("arccosh", "Inverse hyperbolic cosine.", _ufunc("arccosh"), lambda ct, o, x: ct * rsqrt(x * x - 1))
@@ -221,7 +221,7 @@ _conjugate = _function(
 
 def logical_not(a: Any, /, *, stream: Any = None) -> array:
     """Whether each element is zero; type bool, shape of `a`."""
-    return _logical_not(as_array(a).astype(dtypes.bool_), stream=stream)  # type: ignore[attr-defined]
+    return _logical_not(as_array(a).astype(dtypes.bool_), stream=stream)
 
 
 def negative(a: Any, /, *, stream: Any = None) -> array:
