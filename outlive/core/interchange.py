@@ -55,8 +55,9 @@ def dlpack(
 
 
 def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
-    """The array behind `x`, anything with `__dlpack__`, in host memory; float64 becomes float32, as in `array`. `copy=False` raises BufferError: buffers are
-    our own.
+    """The array behind `x`, anything with `__dlpack__`, in host memory; float64 becomes float32, as in `array`.
+
+    `copy=False` raises BufferError: buffers are our own.
     """
     if copy is False:
         raise BufferError("[from_dlpack] Arrays own their memory, so the elements must be copied; leave `copy` out.")
