@@ -20,7 +20,7 @@ def _op(name: str, compute: Compute, *derivatives: Rule | None, result: Dtype | 
     """A primitive from its entry; `compute(xp, a, b, out)` writes the result."""
 
     def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
-        compute(xp, *reads, writes[0])
+        compute(xp, reads[0], reads[1], writes[0])
 
     body: dict[str, Any] = {
         "__slots__": (), "name": name, "reference": reference, "result": result,

@@ -77,7 +77,7 @@ class Matmul(Primitive):
         xp.matmul(reads[0], reads[1], out=writes[0])
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        a, b = primals
+        a, b = (conjugate(p) for p in primals)
         cotangent = cotangents[0]
         made = []
         for i in argnums:
@@ -135,7 +135,7 @@ class AddMM(Primitive):
             xp.add(out, c if self.beta == 1 else c * out.dtype.type(self.beta), out=out)
 
     def vjp(self, primals: Any, cotangents: Any, argnums: Any, outputs: Any) -> Any:
-        c, a, b = primals
+        c, a, b = (conjugate(p) for p in primals)
         cotangent = cotangents[0]
         made = []
         for i in argnums:
