@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 PAGE = 4096
+LIMIT_QUEUED = 1024
+"""Entries of a stream's quarantine, those of reissued blocks among them, at which it is swept."""
+
 HOLDERS_SHOWN = 5
 LARGE = 1 << 20
 """Live buffers of this size or more, in bytes, are listed by identity, so that a snapshot names the largest without walking the heap."""
@@ -171,7 +174,10 @@ class Allocator:
             if stack is None:
                 stack = ordered[0][size] = []
             stack.append(entry)
-            ordered[1].append(entry)
+            queue = ordered[1]
+            queue.append(entry)
+            if len(queue) > LIMIT_QUEUED:
+                self.sweep()  # entries whose block was reissued leave the queue only here
         else:
             self._shared.append(entry)
 
