@@ -58,6 +58,7 @@ from outlive.ops.conv import *  # noqa: F403
 from outlive.ops.creation import *  # noqa: F403
 from outlive.ops.einsum import *  # noqa: F403
 from outlive.ops.elementwise import *  # noqa: F403
+from outlive.ops.files import *  # noqa: F403
 from outlive.ops.gather import *  # noqa: F403
 from outlive.ops.gather_matmul import *  # noqa: F403
 from outlive.ops.hadamard import *  # noqa: F403

@@ -38,6 +38,9 @@ class Primitive:
     donates = True
     """The default `encode` may write the output over an input of the same layout."""
 
+    single_use = False
+    """Each op object runs once: devices remember no kernel for it."""
+
     pairs = False
     """Elementwise over two operands with one output: the evaluation may take the encoder's short way, `pair`."""
 

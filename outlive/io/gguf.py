@@ -58,6 +58,7 @@ class GGUFFile:
         path: the file.
         metadata: key to value (number, boolean, string, NumPy array of numbers, list of strings).
         tensors: name to :class:`TensorInfo`.
+        number_types: key to the type in which the file stores a single number or boolean.
         size: of the file, in bytes.
 
     Raises:
@@ -72,6 +73,7 @@ class GGUFFile:
         header = read_header(self._map, str(self.path))
         self.metadata = header.metadata
         self.tensors = header.tensors
+        self.number_types = header.number_types
 
     def __enter__(self) -> Self:
         return self

@@ -66,12 +66,16 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Metadata (numbers, booleans, strings, NumPy arrays of numbers, lists of strings) and tensors by name."""
+    """Metadata (numbers, booleans, strings, NumPy arrays of numbers, lists of strings) and tensors by name.
+
+    ``number_types`` holds the types in which the file stores the single numbers and booleans.
+    """
 
     version: int
     alignment: int
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
+    number_types: dict[str, np.dtype]
 
 
 def read_header(data: bytes | mmap.mmap, where: str) -> Header:
@@ -98,11 +102,15 @@ class _HeaderReader:
         tensor_count = self._count("tensors", _TENSOR_BYTES_MIN)
         entry_count = self._count("metadata entries", _ENTRY_BYTES_MIN)
         metadata: dict[str, Any] = {}
+        number_types: dict[str, np.dtype] = {}
         for _ in range(entry_count):
             key = self._name("a metadata key")
             if key in metadata:
                 raise self._error(f"metadata key {key!r} appears twice")
-            metadata[key] = self._value(self._u32(f"the type of {key!r}"), key, 0)
+            kind = self._u32(f"the type of {key!r}")
+            metadata[key] = self._value(kind, key, 0)
+            if kind in _SCALAR_DTYPES:
+                number_types[key] = _SCALAR_DTYPES[kind]
         alignment = self._alignment(metadata)
         records = [self._tensor_record() for _ in range(tensor_count)]
         start = -(-self._at // alignment) * alignment
@@ -113,7 +121,7 @@ class _HeaderReader:
                 raise self._error(f"tensor {info.name!r} appears twice")
             tensors[info.name] = info
         self._refuse_overlaps(tensors)
-        return Header(version, alignment, metadata, tensors)
+        return Header(version, alignment, metadata, tensors, number_types)
 
     def _error(self, problem: str) -> FileFormatError:
         return FileFormatError(f"{self._where} is not a usable GGUF file: {problem}; get the file anew")

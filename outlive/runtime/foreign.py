@@ -94,6 +94,7 @@ class ForeignCall:
 
     name = "foreign"
     moves_bits = True
+    single_use = True
     __slots__ = ("call", "ticket")
 
     def __init__(self, call: Callable[[tuple[Any, ...], tuple[Any, ...]], Any] | None, ticket: Ticket | None) -> None:

@@ -154,6 +154,8 @@ class CpuDevice:
             self._lookup = lookup
         found = self._lookup(kernel.name, reads, writes, kernel)
         launch = None if found is None else Launch(*found, len(reads) + len(writes))
+        if getattr(kernel, "single_use", False):
+            return launch  # kept under its key, the kernel would keep what it refers to: an open file, a caller's function
         if len(self.launches) >= LIMIT_LAUNCHES:
             self.launches.clear()
         self.launches[key] = launch
