@@ -7,11 +7,10 @@ from outlive.runtime.allocator import LIMIT_QUEUED
 
 def test_entries_of_reissued_blocks_do_not_pile_up():
     allocator = backend(default_device()).allocator
-    kept = mx.ones((8, 64))
-    unused = [mx.ones((n, 7)) for n in range(1, 4)]
-    for step in range(4 * LIMIT_QUEUED):
-        a = mx.multiply(kept, kept)
-        mx.eval(a + 1.0, a * 2.0)
-        if step == 10:
-            mx.eval([u + 1.0 for u in unused])  # sizes that nobody asks for again stay at the head of the queue
-    assert sum(len(queue) for _, queue in allocator._ordered.values()) <= LIMIT_QUEUED + 8
+    x = mx.ones((8, 64))
+    mx.eval(x)
+    for _ in range(3 * LIMIT_QUEUED):
+        # the product is no result: its owner goes while the work that reads it is still to run
+        mx.eval(mx.sum(mx.multiply(x, x)))
+    queued = sum(len(queue) for _, queue in allocator._ordered.values())
+    assert queued <= LIMIT_QUEUED + 8
