@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from outlive.backends.sim.profiles import PROFILES
 from outlive.backends.sim.scheduler import Violation
+from outlive.check.kernel import KernelReport, Out, kernel
 from outlive.check.library import Report, program
 
-__all__ = ["PROFILES", "Report", "Violation", "program"]
+__all__ = ["PROFILES", "KernelReport", "Out", "Report", "Violation", "kernel", "program"]
