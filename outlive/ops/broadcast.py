@@ -59,6 +59,10 @@ class Elementwise(Primitive):
             encoder.learn_pair(self, inputs, out)
         return out
 
+    def workspace(self, reads: Any, writes: Any) -> int:
+        # operands raised to float32 and a few intermediates of the output's shape
+        return 2 * super().workspace(reads, writes)
+
     def output_type(self, types: Sequence[Dtype]) -> Dtype:
         """The output's type for operands of these types."""
         return self.result or types[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tracemalloc
 
 import numpy as np
@@ -74,6 +75,49 @@ CALLS = {
     "hadamard_transform": lambda: mx.hadamard_transform(f(100, 1024)),
     "hadamard_transform of order 28": lambda: mx.hadamard_transform(f(100, 28 * 32)),
     "unique": lambda: mx.unique(places(100, 30000), 10, True, True, True),
+    "elementwise": lambda: mx.sigmoid(f(300, 500)) + mx.logaddexp(f(300, 500), f(500)) ** 2,
+    "elementwise halves": lambda: mx.erf(f(300, 500, kind="bfloat16")) * mx.rsqrt(f(300, 500, kind="float16")),
+    "elementwise integers": lambda: mx.power(places(9, 300, 500), places(9, 500)) // places(9, 300, 500),
+    "complex functions": lambda: mx.abs(mx.exp(f(300, 500).astype(mx.complex64))),
+    "select": lambda: mx.where(f(300, 500) > 0, f(300, 500, kind="bfloat16"), f(500, kind="bfloat16")),
+    "arange": lambda: mx.arange(100000),
+    "arange of halves": lambda: mx.arange(100000, dtype=mx.float16),
+    "linspace": lambda: mx.linspace(0, 1, 100000),
+    "eye": lambda: mx.eye(300, 500),
+    "tri": lambda: mx.tri(300, 500, dtype=mx.bool_),
+    "window": lambda: mx.blackman(100000),
+    "sum": lambda: mx.sum(f(300, 500), 0),
+    "sum of views": lambda: mx.sum(mx.transpose(f(300, 500, 3))[::2], (0, 2)),
+    "mean of halves": lambda: mx.mean(f(300, 500, kind="bfloat16"), 1),
+    "prod": lambda: mx.prod(places(3, 300, 500)),
+    "max": lambda: mx.max(f(300, 500), 0),
+    "all": lambda: mx.all(f(300, 500), 1),
+    "logsumexp": lambda: mx.logsumexp(f(300, 500), 0),
+    "argmax": lambda: mx.argmax(f(300, 500, kind="float16"), 0),
+    "softmax": lambda: mx.softmax(f(300, 500), 0),
+    "cumsum": lambda: mx.cumsum(f(300, 500), 0, reverse=True),
+    "cumprod": lambda: mx.cumprod(places(3, 300, 500), 1, inclusive=False),
+    "cummax": lambda: mx.cummax(f(300, 500, kind="bfloat16"), 1),
+    "logcumsumexp": lambda: mx.logcumsumexp(f(300, 500), 1),
+    "sort": lambda: mx.sort(f(300, 500), 0),
+    "argsort": lambda: mx.argsort(f(300, 500), 1),
+    "topk": lambda: mx.topk(f(300, 500, kind="float16"), 7),
+    "searchsorted": lambda: mx.searchsorted(f(5000), f(300, 500)),
+    "random": lambda: mx.random.normal((300, 501), key=mx.random.key(1)),
+    "random of many keys": lambda: mx.random.split(mx.random.split(mx.random.key(1), 500)[3], 700),
+    "inv": lambda: mx.linalg.inv(f(5, 60, 60)),
+    "solve": lambda: mx.linalg.solve(f(5, 60, 60), f(5, 60, 90)),
+    "qr": lambda: mx.linalg.qr(f(5, 90, 60)),
+    "svd": lambda: mx.linalg.svd(f(5, 60, 90)),
+    "eigh": lambda: mx.linalg.eigh(f(5, 60, 60)),
+    "eig": lambda: mx.linalg.eig(f(5, 60, 60)),
+    "lu": lambda: mx.linalg.lu(f(5, 60, 90)),
+    "lu_factor": lambda: mx.linalg.lu_factor(f(5, 60, 90)),
+    "det": lambda: mx.linalg.det(f(5, 60, 60)),
+    "fft": lambda: mx.fft.fft(f(300, 500)),
+    "fftn": lambda: mx.fft.ifftn(f(30, 50, 60), axes=[0, 2]),
+    "rfft": lambda: mx.fft.rfftn(f(30, 50, 60)),
+    "irfft": lambda: mx.fft.irfft(f(300, 500), 1001),
 }
 
 
@@ -91,7 +135,9 @@ def delta() -> tuple:
 @pytest.mark.parametrize("name", CALLS)
 def test_a_reference_kernel_allocates_no_more_than_it_declares(name, monkeypatch):
     run = cpu_device.run_reference
-    np.unique(np.arange(3))  # what NumPy imports on first use is not the kernel's
+    np.unique(np.arange(3))  # what NumPy and SciPy import on first use is not the kernel's
+    importlib.import_module("scipy.special")
+    importlib.import_module("scipy.linalg")
     seen = []
 
     def measured(kernel, reads, writes, *rest):
