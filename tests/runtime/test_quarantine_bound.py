@@ -10,7 +10,7 @@ def test_entries_of_reissued_blocks_do_not_pile_up():
     x = mx.ones((8, 64))
     mx.eval(x)
     for _ in range(3 * LIMIT_QUEUED):
-        # the product is no result: its owner goes while the work that reads it is still to run
-        mx.eval(mx.sum(mx.multiply(x, x)))
+        # intermediate results go while the work that reads them is still to run, and their blocks are asked for again
+        mx.eval(mx.softmax(mx.sum(mx.multiply(x, x), axis=0) @ mx.transpose(x)))
     queued = sum(len(queue) for _, queue in allocator._ordered.values())
     assert queued <= LIMIT_QUEUED + 8
