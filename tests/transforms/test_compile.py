@@ -360,7 +360,7 @@ def test_a_long_program_of_compiled_kernels_is_one_record(monkeypatch):
         expected, got = function(x * scale, w), compiled(x * scale, w)
         for a, b in zip(expected, got, strict=True):
             np.testing.assert_array_equal(np.array(a), np.array(b))
-    assert launches[0].names == ("multiply", "softmax", "add") * 6
+    assert [op for op, _, _ in launches[0].sources] == ["multiply", "softmax", "add"] * 6
 
 
 def test_a_kernel_that_fails_in_a_program_is_named_and_other_arrays_are_not_affected(monkeypatch):
@@ -376,7 +376,9 @@ def test_a_kernel_that_fails_in_a_program_is_named_and_other_arrays_are_not_affe
     table, inside, outside = mx.ones((4, 3)), mx.array([0, 3]), mx.array([0, 99])
     bad, good = compiled(table, outside), table * 2.0
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"\[compiled\] the kernel of 'take' reported an error"):
+        with pytest.raises(
+            RuntimeError, match=r"\[take\] the kernel reported an error .*float32\[4, 3\], int32\[2\].*test_compile"
+        ):
             bad.tolist()
     assert good.tolist() == [[2.0] * 3] * 4
     assert compiled(table, inside).tolist() == function(table, inside).tolist()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from outlive.backends.cpu.abi import HEADER_WORDS
-from outlive.backends.cpu.device import CapturedLaunch, Launch
+from outlive.backends.cpu.device import CapturedFailure, CapturedLaunch, Launch
 
 MINIMUM_LAUNCHES = 8
 """Shorter programs are as quick record by record."""
@@ -35,23 +35,34 @@ def captured(program: Any) -> CapturedLaunch | None:
             words.append(operand.offset)
         words += launch.static
         assert len(words) == starts[-1] + HEADER_WORDS + launch.count
-    names = tuple([kernel.name for _, kernel, _, _, _ in program.records])
-    return _Words(np.array(words, np.int64), np.array(places), np.array(bases), starts, names)
+    sources = tuple([
+        (kernel.name, ", ".join([repr(program.operands[n].layout) for n in reads]) or "none", origin)
+        for _, kernel, reads, _, origin in program.records
+    ])  # fmt: skip
+    return _Words(np.array(words, np.int64), np.array(places), np.array(bases), starts, sources)
 
 
 class _Words(CapturedLaunch):
-    """`template`: the word list with offsets in place of pointers; `places`: where they stand; `bases`: whose they are."""
+    """`template`: the word list with offsets in place of pointers; `places`: where they stand; `bases`: whose they are.
 
-    __slots__ = ("bases", "names", "places", "starts", "template")
+    `starts`: where each kernel's record begins; `sources`: its op, operands and origin, for messages.
+    """
+
+    __slots__ = ("bases", "places", "sources", "starts", "template")
 
     def __init__(
-        self, template: np.ndarray, places: np.ndarray, bases: np.ndarray, starts: list[int], names: tuple[str, ...]
+        self,
+        template: np.ndarray,
+        places: np.ndarray,
+        bases: np.ndarray,
+        starts: list[int],
+        sources: tuple[tuple[str, str, Any], ...],
     ) -> None:
         self.template = template
         self.places = places
         self.bases = bases
         self.starts = starts
-        self.names = names
+        self.sources = sources
 
     def words(self, reads: Any, writes: Any) -> Any:
         pointers = np.array([o.pointer for o in (*reads, *writes)], np.int64)
@@ -59,5 +70,5 @@ class _Words(CapturedLaunch):
         filled[self.places] += pointers[self.bases]
         return words_array("q", filled.tobytes())
 
-    def name_at(self, offset: int) -> str:
-        return self.names[self.starts.index(offset)]
+    def failure_at(self, offset: int) -> CapturedFailure:
+        return CapturedFailure(*self.sources[self.starts.index(offset)])

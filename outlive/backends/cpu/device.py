@@ -60,9 +60,19 @@ class CapturedLaunch:
         """The word list over these operands."""
         raise NotImplementedError
 
-    def name_at(self, offset: int) -> str:
-        """The op whose kernel starts at an offset of the word list."""
+    def failure_at(self, offset: int) -> CapturedFailure:
+        """What to raise when the kernel that starts at an offset of the word list failed."""
         raise NotImplementedError
+
+
+class CapturedFailure(RuntimeError):
+    """A kernel of a captured launch reported an error: its op, the layouts of its operands in words, and where it was made."""
+
+    def __init__(self, op: str, shapes: str, origin: Any) -> None:
+        super().__init__("the kernel reported an error")
+        self.op = op
+        self.shapes = shapes
+        self.origin = origin
 
 
 class Program(list[tuple[int, Any]]):
@@ -286,7 +296,7 @@ class CpuDevice:
                 elif (at := self._run_words(words)) >= 0:
                     launch = command_buffer.records[first][0]
                     if isinstance(launch, CapturedLaunch):
-                        raise RuntimeError(f"the kernel of {launch.name_at(at)!r} reported an error")
+                        raise launch.failure_at(at)
                     first += _record_at(words, at)
                     raise RuntimeError("the kernel reported an error")
             except Exception as error:
@@ -363,7 +373,7 @@ class CpuDevice:
             words = launch.words(reads, writes)
             at = self._run_words(words)
             if at >= 0:
-                raise RuntimeError(f"the kernel of {launch.name_at(at)!r} reported an error")
+                raise launch.failure_at(at)
             return
         pointers = [o.pointer for o in reads] + [o.pointer for o in writes]
         words = words_array("q", [launch.address, launch.count, launch.parallel, *pointers, *launch.static])
@@ -374,7 +384,10 @@ class CpuDevice:
         _, kernel, reads, writes, origin = command_buffer.records[index]
         command_buffer.program.failed = True
         error.__traceback__ = None  # its frames would keep the operands alive
-        self._mark(writes, Failure(error, kernel.name, shapes_of(reads), str(command_buffer.stream), origin))
+        op, shapes = kernel.name, shapes_of(reads)
+        if isinstance(error, CapturedFailure):
+            op, shapes, origin = error.op, error.shapes, error.origin
+        self._mark(writes, Failure(error, op, shapes, str(command_buffer.stream), origin))
 
     def _mark(self, writes: tuple[Operand, ...], failure: Failure) -> None:
         for operand in writes:
