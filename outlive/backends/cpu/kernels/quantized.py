@@ -14,6 +14,7 @@ from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import FLOAT, LANES, STORAGES, Storage
 from outlive.backends.cpu.kernels.quantized_float import BITS, GROUPS, Geometry, write_float
 from outlive.backends.cpu.kernels.quantized_planes import write_planes
+from outlive.backends.cpu.kernels.quantized_tiles import DEPTH_MAX as TILE_DEPTH_MAX
 from outlive.backends.cpu.kernels.quantized_tiles import tile_pass_rows, write_tiles
 from outlive.backends.cpu.pool import thread_count
 
@@ -49,7 +50,8 @@ def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
     bits, group, x_type, scale_type = known
     g, rows = Geometry(bits, group), x.size // depth
     parts = rows * columns * depth // _PART_WORK
-    if rows >= _ROWS_OF_TILES and features().amx and group >= LANES * g.subplanes:
+    fits = depth <= TILE_DEPTH_MAX and group >= LANES * g.subplanes
+    if rows >= _ROWS_OF_TILES and features().amx and fits:
         kind, write, order = "q_tiles", write_tiles, "q_groups"
         row_tiles = -(-rows // LANES)
         by_columns = row_tiles < 2 * thread_count()

@@ -34,6 +34,7 @@ _TILE = 16
 _TILE_BYTES = 1024
 _WEIGHTS, _X = 3, 4  # tile registers; 0 to 2 hold the sums of the planes, 4 to 6 the planes of x
 SCRATCH_BYTES = 3 << 19
+DEPTH_MAX = 1 << 14  # so that 16 rows of x and 16 columns of weights fit the stack with room to spare
 
 
 class _Tiles:
