@@ -121,8 +121,7 @@ class Queue:
             self._program = command_buffer.program
             failed = self._launch_records(command_buffer)
         if not device.lost:
-            event = self._events.pop() if self._events else self.driver.create_event()
-            self._attempt(lambda: self._end(event, command_buffer.tick))
+            event = self._end(command_buffer.tick)
         if device.lost:
             self._fail_all(command_buffer.records, device.loss())
         with self._lock:
@@ -130,9 +129,17 @@ class Queue:
         if device.lost:
             self.retire(command_buffer.tick)
 
-    def _end(self, event: int, tick: int) -> None:
-        self.driver.record(event, self.handle)
-        self.driver.write_counter(self.handle, self.counter, tick)
+    def _end(self, tick: int) -> int:
+        """Queue what tells that `tick` is passed; its event."""
+        driver = self.driver
+        try:
+            event = self._events.pop() if self._events else driver.create_event()
+            driver.record(event, self.handle)
+            driver.write_counter(self.handle, self.counter, tick)
+        except RuntimeError as error:
+            self.device.lose(str(error))
+            return 0
+        return event
 
     def keep(self, values: Any) -> None:
         """Keep host memory that the device reads until the command buffer which is being launched is complete."""
@@ -269,6 +276,12 @@ class Program:
 def lower(queue: Queue, records: list[Record]) -> Program:
     """Bind the pointers of a command buffer's records; neighbouring native launches become one word list."""
     program = Program()
+    if len(records) == 1:
+        (record,) = records
+        words = _words(queue, record) if isinstance(record[0], Native) else None
+        program.segments.append((0, None, ()) if words is None else (0, words_array("q", words), (0,)))
+        program.blocks = record[0].blocks
+        return program
     flat: list[int] = []
     starts: list[int] = []
     extend = flat.extend

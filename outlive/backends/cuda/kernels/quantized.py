@@ -64,8 +64,11 @@ def _few_rows(library: Library, kernel: Any, layouts: list[Any], out: Any, rows:
     numbers = {"columns": columns, "depth": depth, "row_words": w.shape[1], "row_groups": layouts[2].shape[1]}
     constants: dict[str, Any] = {"BITS": kernel.bits, "GROUP": kernel.group_size}
     if kernel.transpose and 32 % kernel.bits == 0:
-        constants |= {"BLOCK_N": 4, "BLOCK_K": min(1024, max(256, block_of(depth, 1024)))}
-        name, grid = "product_vector", (-(-columns // 4), rows, 1)
+        at_once = 1 if rows == 1 else 4
+        words = min(128, max(32, block_of(w.shape[1], 128)))
+        constants |= {"ROWS": at_once, "BLOCK_N": 512 // words, "BLOCK_W": words}
+        numbers = {"rows": rows, **numbers}
+        name, grid = "product_vector", (-(-columns * words // 512), -(-rows // at_once), 1)
     else:
         blocks = {"BLOCK_N": 8, "BLOCK_K": 128} if kernel.transpose else {"BLOCK_N": 32, "BLOCK_K": 32}
         constants |= {"TRANSPOSE": bool(kernel.transpose), **blocks}

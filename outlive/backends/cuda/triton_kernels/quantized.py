@@ -32,48 +32,52 @@ def scaled(b_q, p_scales, p_biases, row, group, row_groups, mask):
 
 
 @triton.jit
-def block_along_depth(
-    p_w, p_scales, p_biases, n, start, columns, row_words, row_groups,
-    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Weights (BLOCK_N, BLOCK_K) of matrix rows `n` from depth `start`: each word is read once and shifted into its elements.
-
-    For widths that divide 32, a `BLOCK_K` that is a multiple of `GROUP`, and a depth that is a multiple of the group.
-    """
-    EACH: tl.constexpr = 32 // BITS
-    WORDS: tl.constexpr = BLOCK_K // EACH
-    GROUPS: tl.constexpr = BLOCK_K // GROUP
-    i_word = start // EACH + tl.arange(0, WORDS)
-    inside = (n < columns)[:, None]
-    b_word = tl.load(p_w + n[:, None] * row_words + i_word[None, :], inside & (i_word < row_words)[None, :], other=0)
-    shifts = (tl.arange(0, EACH) * BITS).to(tl.uint32)
-    b_q = ((b_word[:, :, None] >> shifts[None, None, :]) & ((1 << BITS) - 1)).to(tl.float32)
-    i_group = start // GROUP + tl.arange(0, GROUPS)
-    mask = inside & (i_group < row_groups)[None, :]
-    b_scale = tl.load(p_scales + n[:, None] * row_groups + i_group[None, :], mask, other=0.0).to(tl.float32)
-    b_bias = tl.load(p_biases + n[:, None] * row_groups + i_group[None, :], mask, other=0.0).to(tl.float32)
-    b_w = tl.reshape(b_q, (BLOCK_N, GROUPS, GROUP)) * b_scale[:, :, None] + b_bias[:, :, None]
-    return tl.reshape(b_w, (BLOCK_N, BLOCK_K))
+def activations(p_x, row, rows, i_word, depth, EACH: tl.constexpr):
+    """A row of x over the elements of words, (words, EACH); zero outside."""
+    k = i_word[:, None] * EACH + tl.arange(0, EACH)[None, :]
+    return tl.load(p_x + row * depth + k, (k < depth) & (row < rows), other=0.0).to(tl.float32)
 
 
 @triton.jit
 def product_vector(
-    p_x, p_w, p_scales, p_biases, p_out, columns, depth, row_words, row_groups,
-    BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
+    BITS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr,
 ):  # fmt: skip
-    """out[m, n] = sum_k x[m, k] * w[n, k] for few rows m: program (block of n, m). Weights are not rounded.
+    """out[m, n] = sum_k x[m, k] * w[n, k] for 1 or 4 rows at once (`ROWS`): program (block of n, block of m). Weights are not rounded.
 
-    The order of a sum depends on neither m nor the number of rows.
+    For widths that divide 32: each word is read once and shifted into its elements, which stay an axis of their own, so that nothing moves
+    between threads before the sum. The order of a sum depends on neither m nor the number of rows.
     """
-    i_m = tl.program_id(1)
-    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N).to(tl.int64)
-    b_acc = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-    for start in range(0, depth, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        b_w = block_along_depth(p_w, p_scales, p_biases, n, start, columns, row_words, row_groups, BITS, GROUP, BLOCK_N, BLOCK_K)
-        b_x = tl.load(p_x + i_m * depth + k, k < depth, other=0.0).to(tl.float32)
-        b_acc += b_x[None, :] * b_w
-    tl.store(p_out + i_m * columns + n, tl.sum(b_acc, 1).to(p_out.dtype.element_ty), n < columns)
+    EACH: tl.constexpr = 32 // BITS
+    m = tl.program_id(1) * ROWS
+    n = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
+    shifts = (tl.arange(0, EACH) * BITS).to(tl.uint32)
+    b_acc0 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
+    b_acc1 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
+    b_acc2 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
+    b_acc3 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
+    for start in range(0, row_words, BLOCK_W):
+        i_word = start + tl.arange(0, BLOCK_W)
+        mask = (n < columns)[:, None] & (i_word < row_words)[None, :]
+        group = n[:, None] * row_groups + (i_word * EACH // GROUP)[None, :]
+        b_word = tl.load(p_w + n[:, None] * row_words + i_word[None, :], mask, other=0)
+        b_scale = tl.load(p_scales + group, mask, other=0.0).to(tl.float32)
+        b_bias = tl.load(p_biases + group, mask, other=0.0).to(tl.float32)
+        b_q = ((b_word[:, :, None] >> shifts[None, None, :]) & ((1 << BITS) - 1)).to(tl.float32)
+        b_w = b_q * b_scale[:, :, None] + b_bias[:, :, None]
+        b_acc0 += activations(p_x, m, rows, i_word, depth, EACH)[None, :, :] * b_w
+        if ROWS > 1:
+            b_acc1 += activations(p_x, m + 1, rows, i_word, depth, EACH)[None, :, :] * b_w
+            b_acc2 += activations(p_x, m + 2, rows, i_word, depth, EACH)[None, :, :] * b_w
+            b_acc3 += activations(p_x, m + 3, rows, i_word, depth, EACH)[None, :, :] * b_w
+    p_out += m * columns + n
+    kind = p_out.dtype.element_ty
+    inside = n < columns
+    tl.store(p_out, tl.sum(tl.sum(b_acc0, 2), 1).to(kind), inside)
+    if ROWS > 1:
+        tl.store(p_out + columns, tl.sum(tl.sum(b_acc1, 2), 1).to(kind), inside & (m + 1 < rows))
+        tl.store(p_out + 2 * columns, tl.sum(tl.sum(b_acc2, 2), 1).to(kind), inside & (m + 2 < rows))
+        tl.store(p_out + 3 * columns, tl.sum(tl.sum(b_acc3, 2), 1).to(kind), inside & (m + 3 < rows))
 
 
 @triton.jit
