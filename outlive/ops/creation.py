@@ -194,7 +194,7 @@ def full(shape: Shape, vals: Any, dtype: Dtype | None = None, *, stream: Any = N
     return apply(Full.make(shape), (filler,), layout(shape, filler.dtype), stream)
 
 
-def full_like(a: array, /, vals: Any, dtype: Dtype | None = None, *, stream: Any = None) -> array:
+def full_like(a: array, vals: Any, dtype: Dtype | None = None, *, stream: Any = None) -> array:
     """`vals` in the shape of `a`, and in its type where `dtype` is not given; see `full`."""
     a = _of_array("full_like", a)
     return full(a.shape, vals, dtype or a.dtype, stream=stream)
@@ -247,7 +247,7 @@ def _of_array(op: str, a: Any) -> array:
 
 
 def arange(
-    start: int | float,
+    start: int | float | None = None,
     stop: int | float | None = None,
     step: int | float | None = None,
     dtype: Dtype | None = None,
@@ -263,6 +263,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    start = 0 if start is None else start
     step = 1 if step is None else step
     start, stop, step = (_number("arange", n) for n in (start, stop, step))
     if dtype is dtypes.bool_:

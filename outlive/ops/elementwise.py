@@ -147,7 +147,7 @@ def _positive(a: array) -> array:
     return greater(real(a), 0)
 
 
-def add(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def add(a: Any, b: Any, stream: Any = None) -> array:
     """Sum of two arrays, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
@@ -156,7 +156,7 @@ def add(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_ADD, a, b, stream)
 
 
-def subtract(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def subtract(a: Any, b: Any, stream: Any = None) -> array:
     """Difference a - b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
@@ -165,7 +165,7 @@ def subtract(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_SUBTRACT, a, b, stream)
 
 
-def multiply(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def multiply(a: Any, b: Any, stream: Any = None) -> array:
     """Product of two arrays, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
@@ -202,7 +202,7 @@ def power(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_POWER, a, b, stream)
 
 
-def equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def equal(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a == b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -211,7 +211,7 @@ def equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_EQUAL, a, b, stream, dtypes.bool_)
 
 
-def not_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def not_equal(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a != b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -220,7 +220,7 @@ def not_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_NOT_EQUAL, a, b, stream, dtypes.bool_)
 
 
-def less(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def less(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a < b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -229,7 +229,7 @@ def less(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_LESS, a, b, stream, dtypes.bool_)
 
 
-def less_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def less_equal(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a <= b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -238,7 +238,7 @@ def less_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_LESS_EQUAL, a, b, stream, dtypes.bool_)
 
 
-def greater(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def greater(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a > b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -247,7 +247,7 @@ def greater(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_GREATER, a, b, stream, dtypes.bool_)
 
 
-def greater_equal(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def greater_equal(a: Any, b: Any, stream: Any = None) -> array:
     """Whether a >= b, element by element.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
@@ -264,7 +264,7 @@ def _inexact(op: str, a: Any, b: Any) -> tuple[array, array]:
     return a.astype(common), b.astype(common)
 
 
-def divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def divide(a: Any, b: Any, stream: Any = None) -> array:
     """Quotient a / b, element by element; integers are divided as float32.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast.
@@ -280,7 +280,7 @@ def _real_operands(op: str, a: Any, b: Any) -> tuple[array, array]:
     return a, b
 
 
-def floor_divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def floor_divide(a: Any, b: Any, stream: Any = None) -> array:
     """Quotient rounded down to a whole number, in the promoted type; 0 where an integer divisor is 0.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
@@ -289,7 +289,7 @@ def floor_divide(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_FLOOR_DIVIDE, *_real_operands("floor_divide", a, b), stream)
 
 
-def remainder(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def remainder(a: Any, b: Any, stream: Any = None) -> array:
     """Remainder of a / b with the sign of b, as Python's %; 0 where an integer divisor is 0.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
@@ -298,7 +298,7 @@ def remainder(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return binary(_REMAINDER, *_real_operands("remainder", a, b), stream)
 
 
-def divmod(a: Any, b: Any, /, *, stream: Any = None) -> tuple[array, array]:
+def divmod(a: Any, b: Any, stream: Any = None) -> tuple[array, array]:
     """`(floor_divide(a, b), remainder(a, b))`."""
     a, b = _real_operands("divmod", a, b)
     return floor_divide(a, b, stream=stream), remainder(a, b, stream=stream)
@@ -352,22 +352,22 @@ def _bitwise(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
     return binary(primitive, a, b, stream)
 
 
-def bitwise_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def bitwise_and(a: Any, b: Any, stream: Any = None) -> array:
     """Bits set in both elements. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_AND, a, b, stream)
 
 
-def bitwise_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def bitwise_or(a: Any, b: Any, stream: Any = None) -> array:
     """Bits set in either element. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_OR, a, b, stream)
 
 
-def bitwise_xor(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def bitwise_xor(a: Any, b: Any, stream: Any = None) -> array:
     """Bits set in exactly one element. Integers or booleans; RuntimeError otherwise."""
     return _bitwise(_BITWISE_XOR, a, b, stream)
 
 
-def left_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def left_shift(a: Any, b: Any, stream: Any = None) -> array:
     """Bits of `a` moved up by `b` places, 0 from the type's width on.
 
     Integers, booleans as uint8; RuntimeError otherwise.
@@ -375,7 +375,7 @@ def left_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
     return _bitwise(_LEFT_SHIFT, a, b, stream)
 
 
-def right_shift(a: Any, b: Any, /, *, stream: Any = None) -> array:
+def right_shift(a: Any, b: Any, stream: Any = None) -> array:
     """Bits of `a` moved down by `b` places, keeping the sign. Integers, booleans as uint8; RuntimeError otherwise."""
     return _bitwise(_RIGHT_SHIFT, a, b, stream)
 

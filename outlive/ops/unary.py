@@ -65,10 +65,15 @@ def _function(
             raise ValueError(f"[{name}] Not defined for complex64; take real(a) or imag(a).")
         return apply(primitive, (a,), layout(a.shape, primitive.output_type((kind,))), stream)
 
+    def test(a: Any, stream: Any = None) -> array:
+        return function(a, stream=stream)
+
+    # the API takes the operands of tests by name too
+    public: Callable[..., array] = test if types == BOOLEAN else function
     refusal = "" if complex_too else "\n    Raises ValueError for complex numbers."
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {_RETURNS[types]}{refusal}\n    "
-    return function
+    public.__name__ = public.__qualname__ = name
+    public.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {_RETURNS[types]}{refusal}\n    "
+    return public
 
 
 class Modulus(Elementwise):
@@ -237,7 +242,7 @@ def positive(a: Any, /, *, stream: Any = None) -> array:
     return as_array(a)
 
 
-def bitwise_invert(a: Any, /, *, stream: Any = None) -> array:
+def bitwise_invert(a: Any, stream: Any = None) -> array:
     """All bits of integers or booleans flipped; raises ValueError for floats."""
     a = as_array(a)
     if a.dtype.inexact:
@@ -245,7 +250,7 @@ def bitwise_invert(a: Any, /, *, stream: Any = None) -> array:
     return _invert(a, stream=stream)
 
 
-def conjugate(a: Any, /, *, stream: Any = None) -> array:
+def conjugate(a: Any, *, stream: Any = None) -> array:
     """The complex conjugate; real arrays as they are."""
     a = as_array(a)
     return _conjugate(a, stream=stream) if a.dtype is dtypes.complex64 else a
@@ -368,7 +373,7 @@ class BitView(Primitive):
         return [view(moveaxis(a, axes[0], 0), self.dtype)], [0]
 
 
-def view(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
+def view(a: Any, dtype: Dtype, stream: Any = None) -> array:
     """The bytes of `a` read as `dtype`; the last axis changes by the ratio of the sizes.
 
     Raises ValueError where that is not whole.
