@@ -264,6 +264,37 @@ def half_sums() -> Any:
     return mx.sum(mx.full((3000,), 0.1, dtype=mx.float16)), mx.sum(mx.full((600,), 0.1, dtype=mx.bfloat16))
 
 
+def padded() -> Any:
+    """A pad with a one-element operand that is dropped at once, its stream left behind."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    kept = []
+    for i in range(3):
+        value = mx.add(mx.array(float(i)), 1, stream=b)
+        y = mx.pad(mx.full((5,), 2.0), 2, constant_values=value, stream=a)
+        mx.async_eval(y)
+        del value
+        kept += [y, mx.array(100.0 + i)]
+    return kept
+
+
+def compiled() -> Any:
+    """A compiled function whose program has an arena of its own, called while its last result is still being made."""
+
+    def body(x: Any, w: Any) -> Any:
+        y = mx.matmul(x, w)
+        z = mx.matmul(mx.abs(y), w)
+        return mx.add(mx.matmul(z, y), mx.max(y)), mx.sum(z)
+
+    step = mx.compile(body)
+    x, w = mx.reshape(mx.arange(16, dtype=mx.float32), (4, 4)), mx.full((4, 4), 0.25)
+    seen = []
+    for _ in range(3):
+        x, total = step(x, w)
+        mx.async_eval(x, total)
+        seen.append(total)
+    return x, seen
+
+
 class Scenario(NamedTuple):
     """A program and what it runs under."""
 
@@ -278,7 +309,10 @@ SCENARIOS = (
     Scenario("fails_in_the_middle", fails_in_the_middle),
     Scenario("reused_after_a_failure", reused_after_a_failure),
     Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
-    *(Scenario(f.__name__, f) for f in (inside, two_threads, outside_work, half_sums, padded_convolution)),
+    *(
+        Scenario(f.__name__, f)
+        for f in (inside, two_threads, outside_work, half_sums, padded_convolution, padded, compiled)
+    ),
 )
 
 
