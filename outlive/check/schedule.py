@@ -34,7 +34,7 @@ from outlive.runtime.runtime import Runtime
 Program = Callable[[], Any]
 
 LIMIT_STEPS = 400_000
-COLLECT_EVERY = 25
+COLLECT_EVERY = 5
 """Schedules between two collections of garbage: finished schedules are cyclic."""
 
 

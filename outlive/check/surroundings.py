@@ -38,7 +38,7 @@ def kept_apart(platform: Any) -> Iterator[None]:
     """Module locks are the platform's inside, and random numbers start from a fixed key."""
     from outlive.ops import random
 
-    saved = [(module, name, getattr(module, name)) for module, name in module_locks()]
+    saved = [(module, name, getattr(module, name)) for module, name in _locks or module_locks()]
     # the methods of the plain list: those of the state would make a key where there is none
     key, clock = list.copy(random.state), random.time
     list.clear(random.state)
@@ -56,6 +56,8 @@ def kept_apart(platform: Any) -> Iterator[None]:
 
 
 _depth = [0]
+_locks: list[tuple[Any, str]] = []
+"""The module locks, looked up once for an exploration."""
 
 
 @contextlib.contextmanager
@@ -69,6 +71,7 @@ def exploring() -> Iterator[None]:
         return
     _depth[0] += 1
     was_enabled = gc.isenabled()
+    _locks[:] = module_locks()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -77,6 +80,7 @@ def exploring() -> Iterator[None]:
             yield
     finally:
         _depth[0] -= 1
+        _locks.clear()
         gc.unfreeze()
         if was_enabled:
             gc.enable()

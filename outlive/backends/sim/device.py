@@ -181,7 +181,7 @@ class SimDevice(SimMemory):
         self.name = name
         self.queues: dict[int, SimQueue] = {}
         self.failures = runtime.failures
-        self.committed: list[tuple[CommandBuffer, int]] = []
+        self.committed: dict[CommandBuffer, int] = {}
         """Every command buffer that was committed, with the number of its handlers then."""
         self.scheduler.actors.append(self)
 
@@ -195,7 +195,7 @@ class SimDevice(SimMemory):
 
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         stream.pending.append(command_buffer)
-        self.committed.append((command_buffer, len(command_buffer.handlers)))
+        self.committed[command_buffer] = len(command_buffer.handlers)
         watched(self, lambda: self._submit(stream, command_buffer))
 
     def _submit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
@@ -221,9 +221,12 @@ class SimDevice(SimMemory):
 
     def check_handlers(self) -> None:
         """Handlers freeze at the commit; those that were there have run. Raises Violation."""
-        for command_buffer, count in self.committed:
-            if len(command_buffer.handlers) != (0 if command_buffer.done else count):
-                raise Violation("profile", f"A handler was attached to {command_buffer!r}.", "attached after the commit")
+        for command_buffer in self.committed:
+            self._check_frozen(command_buffer)
+
+    def _check_frozen(self, command_buffer: CommandBuffer) -> None:
+        if len(command_buffer.handlers) != (0 if command_buffer.done else self.committed[command_buffer]):
+            raise Violation("profile", f"A handler was attached to {command_buffer!r}.", "attached after the commit")
 
     def _check_resources(self, command_buffer: CommandBuffer, count: int) -> None:
         limit = self.profile.limit_resources
@@ -293,7 +296,7 @@ class SimDevice(SimMemory):
             for other, awaited in command_buffer.waits.items():
                 if other.completed < awaited:
                     other.device.retire(other, awaited)  # it has happened, though its own news are not here yet
-            watched(self, self.check_handlers)
+            watched(self, lambda: self._check_frozen(pending[0]))
             failed = self._settle(queue, command_buffer)
             self.witness.observed(queue.events.pop(command_buffer.tick).clock)
             command_buffer.complete(failed)
