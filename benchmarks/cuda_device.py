@@ -1,9 +1,10 @@
-"""The GPU device as a whole: host cost of an op, bandwidth beside the card's own copy, products beside PyTorch's cuBLAS calls, replay.
+"""The GPU device as a whole: host cost of an op, bandwidth beside the card's own copy, products beside PyTorch's cuBLAS
+calls, replay.
 
 usage: cuda_device.py [--json FILE] [--peer]
 
-Device figures: 20 calls at once over the same inputs, larger than the L2 cache, outputs kept; the least of several repeats.
-`--peer`: PyTorch's products in the same process, where it is installed. Needs a GPU.
+Device figures: 20 calls at once over the same inputs, larger than the L2 cache, outputs kept; the least of several
+repeats. `--peer`: PyTorch's products in the same process, where it is installed. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -133,7 +134,13 @@ def bandwidth() -> None:
     note("softmax of 4096 bfloat16", many(lambda: mx.softmax(h.reshape(-1, 4096), axis=-1)), CALLS, 4 * n, "B/s")
     if hasattr(mx, "fast"):
         note("rms_norm of 4096 float32", many(lambda: mx.fast.rms_norm(m, row, 1e-5)), CALLS, 8 * n, "B/s")
-        note("rms_norm of 4096 bfloat16", many(lambda: mx.fast.rms_norm(h.reshape(-1, 4096), row, 1e-5)), CALLS, 4 * n, "B/s")
+        note(
+            "rms_norm of 4096 bfloat16",
+            many(lambda: mx.fast.rms_norm(h.reshape(-1, 4096), row, 1e-5)),
+            CALLS,
+            4 * n,
+            "B/s",
+        )
     note("sum of all float32", many(lambda: a.sum()), CALLS, 4 * n, "B/s")
     note("sum of rows float32", many(lambda: m.sum(axis=1)), CALLS, 4 * n, "B/s")
     note("sum of columns float32", many(lambda: m.sum(axis=0)), CALLS, 4 * n, "B/s")
@@ -144,7 +151,13 @@ def products(peer: bool) -> None:
     for n, kind in ((64, "float32"), (8192, "float32"), (8192, "bfloat16")):
         a, b = (mx.array(random.normal(size=(n, n)).astype(np.float32)).astype(getattr(mx, kind)) for _ in range(2))
         mx.eval(a, b)
-        note(f"product {n} {kind}", seconds(lambda a=a, b=b: mx.eval([a @ b for _ in range(CALLS)]), 4), CALLS, 2 * n**3, "FLOP/s")
+        note(
+            f"product {n} {kind}",
+            seconds(lambda a=a, b=b: mx.eval([a @ b for _ in range(CALLS)]), 4),
+            CALLS,
+            2 * n**3,
+            "FLOP/s",
+        )
         if peer:
             _peer_product(n, kind, np.array(a.astype(mx.float32)), np.array(b.astype(mx.float32)))
     weights = mx.array(random.normal(size=(8192, 8192)).astype(np.float32)).astype(mx.bfloat16)
@@ -154,7 +167,9 @@ def products(peer: bool) -> None:
     for rows_ in (1, 8, 16, 64, 4096):
         x = mx.array(random.normal(size=(rows_, 8192)).astype(np.float32)).astype(mx.bfloat16)
         mx.eval(x)
-        times = seconds(lambda x=x: mx.eval([mx.quantized_matmul(x, *c, transpose=True, group_size=64, bits=4) for c in copies]), 4)
+        times = seconds(
+            lambda x=x: mx.eval([mx.quantized_matmul(x, *c, transpose=True, group_size=64, bits=4) for c in copies]), 4
+        )
         note(f"4-bit product M={rows_} 8192x8192", times, len(copies), 2 * rows_ * 8192**2, "FLOP/s")
 
 

@@ -35,7 +35,10 @@ def main() -> None:
     if driver is None:
         raise SystemExit(reason)
     driver.bind(0)
-    made = binary(CudaC("nop", 'extern "C" __global__ void nop(float* x, long long n) { if (n < 0) *x = 0; }'), driver.facts(0).architecture)
+    made = binary(
+        CudaC("nop", 'extern "C" __global__ void nop(float* x, long long n) { if (n < 0) *x = 0; }'),
+        driver.facts(0).architecture,
+    )
     function = driver.load_function(made.cubin, made.symbol, made.shared)
     stream, page = driver.create_stream(), driver.allocate_host(4096)
     memory = driver.allocate(4096)
@@ -55,7 +58,9 @@ def main() -> None:
         driver.begin_capture(stream)
         driver.launch(listed, stream)
         graph = driver.end_capture(stream)
-        rows[f"instantiate {n}, each"] = least_us(lambda g=graph: driver.destroy_executable(driver.instantiate(g)), n, 5)
+        rows[f"instantiate {n}, each"] = least_us(
+            lambda g=graph: driver.destroy_executable(driver.instantiate(g)), n, 5
+        )
         executable = driver.instantiate(graph)
 
         def recapture(listed: array[int] = listed, executable: object = executable) -> None:

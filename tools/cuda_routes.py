@@ -14,9 +14,10 @@ from tests.cuda.test_gpu import CASES, run
 
 HEAD = """# Routes of ops on a GPU
 
-Written by `tools/cuda_routes.py` on {name} from the calls of the GPU tests. A route is a compiled kernel of ours (CUDA C or Triton),
-cuBLAS, CuPy (the op's reference kernel on the device), or the host (the same reference kernel on host copies, in the stream's order).
-Types are those of the operands and results; complex numbers and whatever is not listed take CuPy, or the host where CuPy refuses.
+Written by `tools/cuda_routes.py` on {name} from the calls of the GPU tests. A route is a compiled kernel of ours (CUDA
+C or Triton), cuBLAS, CuPy (the op's reference kernel on the device), or the host (the same reference kernel on host
+copies, in the stream's order). Types are those of the operands and results; complex numbers and whatever is not listed
+take CuPy, or the host where CuPy refuses.
 
 | op | route | types |
 |---|---|---|

@@ -1,8 +1,8 @@
 """A driver without a GPU: device memory is poisoned host memory, and nothing runs before somebody waits.
 
-Work of a stream is a queue of closures over addresses. It runs when a stream or an event is waited for, in an order that keeps only what the
-driver promises: a stream's own order, and events that were waited for. Memory that is released while queued work names it is a finding, and
-is poisoned at once, so a buffer given back too early shows in the values.
+Work of a stream is a queue of closures over addresses. It runs when a stream or an event is waited for, in an order
+that keeps only what the driver promises: a stream's own order, and events that were waited for. Memory that is released
+while queued work names it is a finding, and is poisoned at once, so a buffer given back too early shows in the values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Child process: row kernels in Triton's interpreter against NumPy in float64. Prints one line a failure, then the count."""
+"""Child process: row kernels in Triton's interpreter against NumPy in float64. Prints one line a failure, then the
+count.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def check(name: str, got: np.ndarray, want: np.ndarray, tolerance: float, scale:
     """Differences are relative to the wanted value, or to `scale` where that is larger."""
     global failures, checks
     checks += 1
-    same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.abs(got - want) <= tolerance * np.maximum(np.abs(want), scale))
+    same = (
+        (got == want)
+        | (np.isnan(got) & np.isnan(want))
+        | (np.abs(got - want) <= tolerance * np.maximum(np.abs(want), scale))
+    )
     if got.shape != want.shape or not same.all():
         failures += 1
         print(f"{name}: {got.ravel()[~same.ravel()][:4]} should be {want.ravel()[~same.ravel()][:4]}")
@@ -44,7 +50,12 @@ def softmaxes() -> None:
             e = np.exp(values - values.max(-1, keepdims=True))
             want = e / e.sum(-1, keepdims=True)
         kernel = SimpleNamespace(name="softmax", axes=(-1,))
-        check(f"softmax {dtype.name} {count}", widened(call(library, kernel, [source], x.shape, dtype)), want, TOLERANCE[dtype])
+        check(
+            f"softmax {dtype.name} {count}",
+            widened(call(library, kernel, [source], x.shape, dtype)),
+            want,
+            TOLERANCE[dtype],
+        )
 
 
 def norms() -> None:
@@ -71,7 +82,15 @@ NUMPY = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": 
 
 
 def reductions() -> None:
-    shapes = [((7, 65), (1,)), ((3, 500), (0,)), ((3, 7, 63), (1,)), ((2, 3, 5), (1, 2)), ((63,), (0,)), ((2, 70000), (1,)), ((5, 1), (0, 1))]
+    shapes = [
+        ((7, 65), (1,)),
+        ((3, 500), (0,)),
+        ((3, 7, 63), (1,)),
+        ((2, 3, 5), (1, 2)),
+        ((63,), (0,)),
+        ((2, 70000), (1,)),
+        ((5, 1), (0, 1)),
+    ]
     for (shape, axes), name in itertools.product(shapes, NUMPY):
         for dtype in (dtypes.float32, dtypes.bfloat16, dtypes.int32, dtypes.float64, dtypes.uint8):
             if (name == "mean" and not dtype.inexact) or (name != "sum" and max(shape) > 500):
@@ -91,7 +110,9 @@ def reductions() -> None:
 
 
 def ropes() -> None:
-    for traditional, given, dims, dtype in itertools.product((False, True), (False, True), (8, 6), (dtypes.float32, dtypes.bfloat16)):
+    for traditional, given, dims, dtype in itertools.product(
+        (False, True), (False, True), (8, 6), (dtypes.float32, dtypes.bfloat16)
+    ):
         batch, heads, length, width = 2, 3, 5, 8
         values = random.normal(size=(batch, length, heads, width))
         dense = operand(values, dtype)
@@ -107,11 +128,15 @@ def ropes() -> None:
         position = (np.array([3, 1000000])[:, None] + np.arange(length)) * 0.5
         angle = position[:, None, :, None] * rates
         a = widened(x)
-        first, second = (slice(0, dims, 2), slice(1, dims, 2)) if traditional else (slice(0, dims // 2), slice(dims // 2, dims))
+        first, second = (
+            (slice(0, dims, 2), slice(1, dims, 2)) if traditional else (slice(0, dims // 2), slice(dims // 2, dims))
+        )
         want = a.copy()
         want[..., first] = a[..., first] * np.cos(angle) - a[..., second] * np.sin(angle)
         want[..., second] = a[..., first] * np.sin(angle) + a[..., second] * np.cos(angle)
-        kernel = SimpleNamespace(name="rope", dims=dims, traditional=traditional, base=None if given else 10000.0, scale=0.5)
+        kernel = SimpleNamespace(
+            name="rope", dims=dims, traditional=traditional, base=None if given else 10000.0, scale=0.5
+        )
         check(f"rope {traditional} {given} {dims} {dtype.name}", widened(call(library, kernel, reads, a.shape, dtype)), want,
               TOLERANCE[dtype], 1.0)  # fmt: skip
 
@@ -124,7 +149,9 @@ def scans() -> None:
     for (shape, axis), name, reverse, inclusive in itertools.product(shapes, SCANS, (False, True), (False, True)):
         if max(shape) > 100 and (name != "cumsum" or reverse == inclusive):
             continue  # seconds in the interpreter
-        for dtype in (dtypes.float32, dtypes.bfloat16, dtypes.int32, dtypes.uint8) if max(shape) < 100 else (dtypes.int32,):
+        for dtype in (
+            (dtypes.float32, dtypes.bfloat16, dtypes.int32, dtypes.uint8) if max(shape) < 100 else (dtypes.int32,)
+        ):
             values = 1 + random.normal(size=shape) * 0.1 if dtype.inexact else random.integers(0, 9, shape)
             if dtype.inexact and name == "cummax":
                 values[(0,) * (len(shape) - 1) + (2,)] = np.nan
@@ -135,7 +162,9 @@ def scans() -> None:
             seen = seen[..., ::-1] if reverse else seen
             want = SCANS[name](seen.astype(np.float64 if dtype.inexact else np.int64), axis=-1)
             if not inclusive:
-                limits = (-np.inf, np.inf) if dtype.inexact else (np.iinfo(dtype.storage).min, np.iinfo(dtype.storage).max)
+                limits = (
+                    (-np.inf, np.inf) if dtype.inexact else (np.iinfo(dtype.storage).min, np.iinfo(dtype.storage).max)
+                )
                 first = {"cumsum": 0, "cumprod": 1, "cummax": limits[0], "cummin": limits[1]}[name]
                 want = np.concatenate([np.full_like(want[..., :1], first), want[..., :-1]], -1)
             want = want[..., ::-1] if reverse else want
@@ -161,13 +190,17 @@ def products() -> None:
         q = random.integers(0, 1 << bits, (columns, depth) if transpose else (depth, columns))
         groups = (q.shape[0], q.shape[1] // group)
         x = operand(random.normal(size=(rows, depth)), dtype)
-        scales, biases = (operand(random.normal(size=groups), dtypes.float16 if group == 32 else dtype) for _ in range(2))
+        scales, biases = (
+            operand(random.normal(size=groups), dtypes.float16 if group == 32 else dtype) for _ in range(2)
+        )
         w = Memory(layout((q.shape[0], q.shape[1] * bits // 32), dtypes.uint32), packed(q, bits))
         weights = q * np.repeat(widened(scales), group, 1) + np.repeat(widened(biases), group, 1)
         if rows > 16 and dtype is dtypes.float16:
             weights = widened(operand(weights, dtype))
         want = widened(x) @ (weights.T if transpose else weights)
-        kernel = SimpleNamespace(name="quantized_matmul", bits=bits, group_size=group, transpose=transpose, mode="affine")
+        kernel = SimpleNamespace(
+            name="quantized_matmul", bits=bits, group_size=group, transpose=transpose, mode="affine"
+        )
         got = widened(call(library, kernel, [x, w, scales, biases], (rows, columns), dtype))
         scale = np.abs(widened(x)) @ np.abs(weights.T if transpose else weights)
         check(f"product {bits} {group} {transpose} {rows} {dtype.name}", got, want, TOLERANCE[dtype], scale / 4)

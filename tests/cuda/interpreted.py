@@ -60,7 +60,7 @@ class InterpretedLibrary(Library):
             assert launch.twin is not None
             launch = launch.twin()
         if isinstance(launch, Dequantized):
-            x, *weights, out, scratch = pointers
+            _, *weights, _, scratch = pointers
             self._run(launch.dequantize.head, [*weights, scratch], launch.dequantize.static)
             return
         if isinstance(launch, Steps):
@@ -85,7 +85,9 @@ class InterpretedLibrary(Library):
                 if name in source.divisible:
                     assert values[name].handle.data[0] % 16 == 0, f"{name} is said to be a multiple of 16"
         assert next(words, None) is None, "every word has its argument"
-        function = getattr(importlib.import_module(f"outlive.backends.cuda.triton_kernels.{source.module}"), source.name)
+        function = getattr(
+            importlib.import_module(f"outlive.backends.cuda.triton_kernels.{source.module}"), source.name
+        )
         function[head[1:4]](**values)
 
 

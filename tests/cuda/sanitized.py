@@ -13,10 +13,11 @@ import outlive.core as mx
 from tests.cuda.test_gpu import CASES, run
 
 NAMES = (
-    "add-float32 add-bfloat16 add_row-float32 add_transposed-float16 tanh-float32 where-int32 cast-float32 reshape-bfloat16 turned-float32"
-    " turned_cast-uint8 slice-int64 assign-float32 concatenate-float32 pad-float16 sum_0-float32 sum_1-bfloat16 sum_2-float32 sum_None-int32"
-    " max_2-float32 softmax-bfloat16 cumsum-float32 cummax-int32 rms_norm-bfloat16 layer_norm-float32 rope_False-float32"
-    " rope_transposed_True-bfloat16 matmul_2_65-float32 matmul_4_7-bfloat16 quantized_4_64_1-bfloat16 quantized_4_64_5-bfloat16"
+    "add-float32 add-bfloat16 add_row-float32 add_transposed-float16 tanh-float32 where-int32 cast-float32"
+    " reshape-bfloat16 turned-float32 turned_cast-uint8 slice-int64 assign-float32 concatenate-float32 pad-float16"
+    " sum_0-float32 sum_1-bfloat16 sum_2-float32 sum_None-int32 max_2-float32 softmax-bfloat16 cumsum-float32"
+    " cummax-int32 rms_norm-bfloat16 layer_norm-float32 rope_False-float32 rope_transposed_True-bfloat16"
+    " matmul_2_65-float32 matmul_4_7-bfloat16 quantized_4_64_1-bfloat16 quantized_4_64_5-bfloat16"
     " quantized_4_32_65-bfloat16 quantized_3_64_1-bfloat16 quantized_6_128_65-bfloat16 quantized_8_64_5-bfloat16"
 ).split()
 

@@ -2,8 +2,8 @@
 
 usage: stress.py SECONDS [CAP_BYTES] [--device cpu]
 
-Every array is filled with one whole number that the thread knows; ops keep it exact. Prints one JSON object: programs, wrong values, refusals,
-device bytes after a tenth of the run and at its end. Exit status 0 when nothing was wrong.
+Every array is filled with one whole number that the thread knows; ops keep it exact. Prints one JSON object: programs,
+wrong values, refusals, device bytes after a tenth of the run and at its end. Exit status 0 when nothing was wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def program(draw: random.Random, streams: list[mx.Stream], counts: Counts) -> No
         (a, x), (b, y) = draw.choice(held), draw.choice(held)
         with mx.stream(draw.choice(streams)):
             kind = draw.randrange(4)
-            made, value = ((a + b, x + y), (a - b, x - y), (mx.maximum(a, b), max(x, y)), (a * 2.0 - b, 2 * x - y))[kind]
+            made, value = ((a + b, x + y), (a - b, x - y), (mx.maximum(a, b), max(x, y)), (a * 2.0 - b, 2 * x - y))[
+                kind
+            ]
         if abs(value) < 1 << 20:
             held.append((made, value))
         if draw.random() < 0.3:
@@ -80,7 +82,13 @@ def main() -> None:
     for t in threads:
         t.join()
     late = memory.snapshot().allocated
-    result = {"programs": counts.programs, "refused": counts.refused, "wrong": counts.wrong[:5], "early": early, "late": late}
+    result = {
+        "programs": counts.programs,
+        "refused": counts.refused,
+        "wrong": counts.wrong[:5],
+        "early": early,
+        "late": late,
+    }
     print(json.dumps(result))
     sys.exit(bool(counts.wrong) or counts.programs < THREADS)
 

@@ -53,19 +53,34 @@ def cases() -> list[Case]:
     for dtype in (*FLOATS, *INTEGERS):
         for name in UNARY:
             if dtype in FLOATS or name in ("abs", "negative", "sign", "square"):
-                add(name, getattr(mx, name), (values((7, 65), dtype, 1, 1.1 if name == "arccosh" else 0.1, 1.9 if name == "arccosh" else 0.9),), dtype)
+                add(
+                    name,
+                    getattr(mx, name),
+                    (values((7, 65), dtype, 1, 1.1 if name == "arccosh" else 0.1, 1.9 if name == "arccosh" else 0.9),),
+                    dtype,
+                )
         for name in BINARY:
             function = getattr(mx, name)
             add(name, function, (values((3, 500), dtype, 1), values((3, 500), dtype, 2)), dtype)
             if name in ("add", "divide", "less"):
                 add(f"{name}_row", function, (values((3, 1, 63), dtype, 1), values((5, 1), dtype, 2)), dtype)
-                add(f"{name}_transposed", lambda a, b, f=function: f(a.T, b), (values((63, 5), dtype, 1), values((5, 63), dtype, 2)), dtype)
+                add(
+                    f"{name}_transposed",
+                    lambda a, b, f=function: f(a.T, b),
+                    (values((63, 5), dtype, 1), values((5, 63), dtype, 2)),
+                    dtype,
+                )
         for name in REDUCTIONS:
             function = getattr(mx, name)
             if name in ("prod", "var", "logsumexp", "mean") and dtype not in FLOATS:
                 continue
             for axis in (0, 1, 2, None):
-                add(f"{name}_{axis}", lambda a, f=function, x=axis: f(a, axis=x), (values((3, 7, 65), dtype, 3, 0.9, 1.1),), dtype)
+                add(
+                    f"{name}_{axis}",
+                    lambda a, f=function, x=axis: f(a, axis=x),
+                    (values((3, 7, 65), dtype, 3, 0.9, 1.1),),
+                    dtype,
+                )
         for name in ORDERS:
             function = getattr(mx, name)
             add(name, lambda a, f=function: f(a, axis=-1), (values((3, 65), dtype, 4),), dtype)
@@ -75,19 +90,40 @@ def cases() -> list[Case]:
         add("slice", lambda a: a[::-2, 3:] + a[0, 0], (values((7, 63), dtype, 5),), dtype)
         add("take", lambda a: a[mx.array([3, 0, 3])], (values((7, 63), dtype, 5),), dtype)
         add("assign", _assigned, (values((7, 63), dtype, 5),), dtype)
-        add("concatenate", lambda a, b: mx.concatenate([a, b], axis=1), (values((3, 4), dtype, 5), values((3, 5), dtype, 6)), dtype)
+        add(
+            "concatenate",
+            lambda a, b: mx.concatenate([a, b], axis=1),
+            (values((3, 4), dtype, 5), values((3, 5), dtype, 6)),
+            dtype,
+        )
         add("pad", lambda a: mx.pad(a, ((1, 2), (0, 3)), constant_values=2), (values((3, 4), dtype, 5),), dtype)
         add("where", lambda a, b: mx.where(a > b, a, b), (values((3, 65), dtype, 5), values((3, 65), dtype, 6)), dtype)
-        add("cast", lambda a: a.astype(mx.float32).astype(mx.bfloat16).astype(mx.int32), (values((65,), dtype, 5, -9, 9),), dtype)
+        add(
+            "cast",
+            lambda a: a.astype(mx.float32).astype(mx.bfloat16).astype(mx.int32),
+            (values((65,), dtype, 5, -9, 9),),
+            dtype,
+        )
         add("scatter_add", lambda a: a.at[mx.array([1, 1, 2])].add(a[:3]), (values((7, 63), dtype, 5),), dtype)
         if dtype in FLOATS:
             fast_cases(add, dtype)
     for dtype in (*FLOATS, "float64"):
-        for shape_a, shape_b in (((65, 63), (63, 7)), ((1, 500), (500, 65)), ((2, 3, 7, 65), (65, 5)), ((2, 1, 7, 5), (3, 5, 4))):
-            add(f"matmul_{len(shape_a)}_{shape_a[-2]}", mx.matmul, (values(shape_a, dtype, 7), values(shape_b, dtype, 8)), dtype)
+        for shape_a, shape_b in (
+            ((65, 63), (63, 7)),
+            ((1, 500), (500, 65)),
+            ((2, 3, 7, 65), (65, 5)),
+            ((2, 1, 7, 5), (3, 5, 4)),
+        ):
+            add(
+                f"matmul_{len(shape_a)}_{shape_a[-2]}",
+                mx.matmul,
+                (values(shape_a, dtype, 7), values(shape_b, dtype, 8)),
+                dtype,
+            )
         add("matmul_transposed", lambda a, b: a.T @ b.T, (values((65, 7), dtype, 7), values((5, 65), dtype, 8)), dtype)
     for bits, group in ((4, 64), (4, 32), (8, 64), (2, 32), (3, 64), (5, 32), (6, 128)):
         for rows in (1, 5, 65):
+
             def product(x: Any, w: Any, bits: int = bits, group: int = group) -> Any:
                 q = mx.quantize(w, group_size=group, bits=bits)
                 return mx.quantized_matmul(x, *q, transpose=True, group_size=group, bits=bits)
@@ -106,6 +142,7 @@ def fast_cases(add: Callable[..., None], dtype: str) -> None:
     add("layer_norm_weight", lambda a, w: mx.fast.layer_norm(a, w, None, 1e-5), (x, row[0]), dtype)
     heads = values((2, 3, 5, 64), dtype, 14, -1, 1)
     for traditional in (False, True):
+
         def turned(a: Any, traditional: bool = traditional) -> Any:
             return mx.fast.rope(a, 32, traditional=traditional, base=10000.0, scale=1.0, offset=1000)
 
@@ -113,6 +150,7 @@ def fast_cases(add: Callable[..., None], dtype: str) -> None:
         add(f"rope_transposed_{traditional}", lambda a, f=turned: f(a.transpose(0, 2, 1, 3)), (heads,), dtype)
     keys = (values((2, 3, 65, 64), dtype, 15, -1, 1), values((2, 3, 65, 64), dtype, 16, -1, 1))
     for mask in (None, "causal"):
+
         def attended(q: Any, k: Any, v: Any, mask: str | None = mask) -> Any:
             return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125, mask=mask)
 

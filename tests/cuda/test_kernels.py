@@ -49,7 +49,9 @@ class CompilingLibrary(Library):
 
 
 def operand(shape: tuple[int, ...], dtype: object, strides: tuple[int, ...] | None = None) -> SimpleNamespace:
-    return SimpleNamespace(layout=layout(shape, dtype) if strides is None else strided_layout(shape, strides, dtype), offset=0)
+    return SimpleNamespace(
+        layout=layout(shape, dtype) if strides is None else strided_layout(shape, strides, dtype), offset=0
+    )
 
 
 def op(name: str, **attributes: object) -> SimpleNamespace:

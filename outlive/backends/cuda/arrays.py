@@ -1,6 +1,7 @@
 """Device memory seen as arrays: CuPy's view of an operand, and the host's copy of one.
 
-CuPy is imported on first use. It works on our memory and our streams, and takes what it needs beside that from a record's workspace.
+CuPy is imported on first use. It works on our memory and our streams, and takes what it needs beside that from a
+record's workspace.
 """
 
 from __future__ import annotations
@@ -57,15 +58,19 @@ def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
 
 def host_array(
     driver: Driver, stream: int, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], storage: np.dtype
-) -> np.ndarray:
-    """A host copy of device memory, seen as the device's view is (strides in elements). Waits for `stream`."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """A host copy of device memory: the span that the view touches, and the view of it (strides in elements). Waits for
+    `stream`.
+    """
     first, end = span(shape, strides)
     values = np.empty(end - first, storage)
     if values.size:
         driver.copy_out(values, pointer + first * storage.itemsize, stream)
         driver.synchronize(stream)
     steps = tuple(s * storage.itemsize for s in strides)
-    return np.ndarray(shape, storage, values, -first * storage.itemsize, steps) if values.size else values.reshape(shape)
+    if not values.size:
+        return values, values.reshape(shape)
+    return values, np.ndarray(shape, storage, values, -first * storage.itemsize, steps)
 
 
 class OutOfWorkspace(RuntimeError):
@@ -87,7 +92,9 @@ class Workspace:
         """The address of `nbytes` bytes; raises OutOfWorkspace."""
         start = -(-self._used // self.ALIGNMENT) * self.ALIGNMENT
         if start + nbytes > self._size:
-            raise OutOfWorkspace(f"{start + nbytes:,} bytes of scratch memory were asked for, {self._size:,} are reserved")
+            raise OutOfWorkspace(
+                f"{start + nbytes:,} bytes of scratch memory were asked for, {self._size:,} are reserved"
+            )
         self._used = start + nbytes
         return self._pointer + start
 

@@ -1,7 +1,8 @@
-"""A compiled function's program as one launch: its kernels are one graph, replayed as it is while the buffers are those of last time.
+"""A compiled function's program as one launch: its kernels are one graph, replayed as it is while the buffers are those
+of last time.
 
-The program's buffers are bound when it is launched. Each set of addresses has its own executable graph, a few a stream; a new set updates one
-by capturing again.
+The program's buffers are bound when it is launched. Each set of addresses has its own executable graph, a few a stream;
+a new set updates one by capturing again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ ADDRESSES_KEPT = 4
 
 
 class CapturedLaunch:
-    """The launches of a program over bases: the arguments (the record's reads), then the buffers that it makes (its first writes)."""
+    """The launches of a program over bases: the arguments (the record's reads), then the buffers that it makes (its
+    first writes).
+    """
 
     __slots__ = ("_bases", "_operands", "_records", "_slots", "nodes")
     workspace = 0
     blocks = False
 
-    def __init__(self, records: list[tuple[Any, tuple[int, ...], tuple[int, ...]]], operands: list[tuple[int, int]], bases: int) -> None:
+    def __init__(
+        self, records: list[tuple[Any, tuple[int, ...], tuple[int, ...]]], operands: list[tuple[int, int]], bases: int
+    ) -> None:
         self._records = records
         self._operands = operands
         self._bases = bases

@@ -1,7 +1,7 @@
 """Products of matrices through cuBLAS, called from the launch loop: on our streams, with our workspace, capturable.
 
-Sums are float32 (float64 for float64); TF32 and reductions in half precision are off. One handle serves one stream, so that its results do not
-depend on what other streams do.
+Sums are float32 (float64 for float64); TF32 and reductions in half precision are off. One handle serves one stream, so
+that its results do not depend on what other streams do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from outlive.runtime.builtin import Workspaced
 if TYPE_CHECKING:
     from outlive.backends.cuda.kernels import Library
     from outlive.backends.cuda.queue import Queue
-    from outlive.runtime.command_buffer import Record
 
 OP_N, OP_T = 0, 1
 DISALLOW_REDUCED_PRECISION = 16
@@ -26,7 +25,9 @@ SMALL_WORKSPACE_BYTES = 4 << 20
 
 
 class Kind:
-    """How cuBLAS computes with an element type: its codes of data and computation, and the bytes of its scalars 1 and 0."""
+    """How cuBLAS computes with an element type: its codes of data and computation, and the bytes of its scalars 1 and
+    0.
+    """
 
     __slots__ = ("compute", "data", "one", "zero")
 
@@ -118,7 +119,7 @@ class Product(Workspaced, Native):
         self.shape = shape
         self.workspace = workspace
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         a, b = record[2]
         out, scratch = record[3]
         cublas = self.library.cublas

@@ -1,7 +1,7 @@
 """The CUDA device: memory of one GPU under one ledger, a queue a stream, and the choice of what runs a kernel.
 
-A fault of a kernel breaks the driver's context for the rest of the process. The device is then lost: every array on it raises the reason,
-nothing more is launched, and the CPU device goes on.
+A fault of a kernel breaks the driver's context for the rest of the process. The device is then lost: every array on it
+raises the reason, nothing more is launched, and the CPU device goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outlive.backends.cuda.launches import NOTHING, Transfer
 from outlive.backends.cuda.queue import Queue
 from outlive.backends.cuda.reference import select_reference
 from outlive.runtime.allocator import Allocator
-from outlive.runtime.buffer import Buffer, Operand
+from outlive.runtime.buffer import Operand
 from outlive.runtime.builtin import Workspaced
 from outlive.runtime.errors import Failure
 from outlive.runtime.ledger import Ledger
@@ -41,7 +41,9 @@ _devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
 
 
 class CudaDevice:
-    """One GPU. `lost`: why it cannot be used any more, or an empty text. `host_routes`: reference kernels that run on the host, and why."""
+    """One GPU. `lost`: why it cannot be used any more, or an empty text. `host_routes`: reference kernels that run on
+    the host, and why.
+    """
 
     name = "gpu"
 
@@ -100,7 +102,9 @@ class CudaDevice:
         return list(range(page, page + COUNTER_BYTES * LIMIT_STREAMS, COUNTER_BYTES))
 
     def counter_slot(self) -> int:
-        """The address of a number that the device writes for one stream; raises RuntimeError beyond the limit of streams."""
+        """The address of a number that the device writes for one stream; raises RuntimeError beyond the limit of
+        streams.
+        """
         if not self._counters:
             raise RuntimeError(f"[stream] {self} serves at most {LIMIT_STREAMS} streams; reuse some.")
         return self._counters.pop()
@@ -124,9 +128,8 @@ class CudaDevice:
         self._check()
         self.bind()
         try:
-            return host_array(
-                self.driver, self._transfers, operand.pointer, layout.shape, layout.strides, np.dtype(layout.dtype.storage)
-            )
+            storage = np.dtype(layout.dtype.storage)
+            return host_array(self.driver, self._transfers, operand.pointer, layout.shape, layout.strides, storage)[1]
         except RuntimeError as error:
             if getattr(error, "sticky", False):
                 self.lose(str(error))
@@ -135,7 +138,8 @@ class CudaDevice:
     # Encoding
 
     def select(self, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
-        """What runs a call: a compiled kernel, a library, or the reference kernel. None for a group that no kernel fuses.
+        """What runs a call: a compiled kernel, a library, or the reference kernel. None for a group that no kernel
+        fuses.
 
         `launches` holds what needs no scratch memory, by layouts (the encoder reads it too); `_workspaced` the rest.
         """
@@ -264,7 +268,9 @@ UNREPEATED = frozenset({"foreign"})
 
 def _forked() -> None:
     for device in _devices:
-        device.lost = f"process {os.getpid()} was forked after CUDA was used, and a driver's context does not survive that"
+        device.lost = (
+            f"process {os.getpid()} was forked after CUDA was used, and a driver's context does not survive that"
+        )
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -1,6 +1,7 @@
 """The driver API as this backend uses it: one method a call, errors as exceptions, device facts discovered once.
 
-Through NVIDIA's own bindings; the two calls of every command buffer and the launch loop go by address, since each microsecond counts there.
+Through NVIDIA's own bindings; the two calls of every command buffer and the launch loop go by address, since each
+microsecond counts there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class DeviceFacts:
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    """Call the driver; its results without the code (None, one, or a tuple). Raises DriverError, MemoryError when memory is short."""
+    """Call the driver; its results without the code (None, one, or a tuple). Raises DriverError, MemoryError when
+    memory is short.
+    """
     result = getattr(cuda, name)(*arguments)
     code = int(result[0])
     if code:
@@ -85,10 +88,12 @@ class Driver:
         self._contexts: dict[int, Any] = {}
         self._current = threading.local()
         library = ctypes.CDLL("libcuda.so.1")
-        self._launch_entry = ctypes.cast(library.cuLaunchKernel, ctypes.c_void_p).value
+        self._launch_entry = ctypes.cast(library.cuLaunchKernel, ctypes.c_void_p).value or 0
         pointer, number = ctypes.c_void_p, ctypes.c_uint64
         self._event_record = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, pointer)(("cuEventRecord", library))
-        self._write_value = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, pointer, number, ctypes.c_uint)(("cuStreamWriteValue64_v2", library))
+        self._write_value = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, pointer, number, ctypes.c_uint)(
+            ("cuStreamWriteValue64_v2", library)
+        )
 
     @classmethod
     def load(cls) -> tuple[Driver | None, str]:
@@ -216,7 +221,9 @@ class Driver:
     # Code
 
     def load_function(self, cubin: bytes, symbol: str, shared: int) -> int:
-        """A kernel's handle; `shared`: bytes of dynamic shared memory that launches will ask for. Modules stay for the process's life."""
+        """A kernel's handle; `shared`: bytes of dynamic shared memory that launches will ask for. Modules stay for the
+        process's life.
+        """
         module = _call("cuModuleLoadData", cubin)
         function = _call("cuModuleGetFunction", module, symbol.encode())
         if shared > SHARED_BYTES_BY_DEFAULT:

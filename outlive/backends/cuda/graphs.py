@@ -1,7 +1,9 @@
-"""Word lists as executable graphs: captured once, launched again as they are, or updated in place when only parameters differ.
+"""Word lists as executable graphs: captured once, launched again as they are, or updated in place when only parameters
+differ.
 
-A kernel in a graph costs the device a sixth of a launch and the host next to nothing. Capturing takes nothing from the driver's memory pools:
-the kernels use buffers of ours, which the command buffer retains. The graphs' own memory counts in the ledger's row `graphs`.
+A kernel in a graph costs the device a sixth of a launch and the host next to nothing. Capturing takes nothing from the
+driver's memory pools: the kernels use buffers of ours, which the command buffer retains. The graphs' own memory counts
+in the ledger's row `graphs`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ LIMIT_GRAPHS = 64
 """Executable graphs that one stream keeps; the one used longest ago goes first."""
 
 BYTES_A_GRAPH, BYTES_A_NODE = 96 << 10, 2560
-"""What an executable graph, and each kernel node of it, takes of the driver's memory: rounded up from what was measured."""
+"""What an executable graph, and each kernel node of it, takes of the driver's memory: rounded up from what was
+measured.
+"""
 
 
 class _Executable:
@@ -53,7 +57,9 @@ class Graphs:
         return True
 
     def run(self, key: Hashable, words: Any, nodes: int) -> bool:
-        """Launch `words` (of `nodes` kernels) as a graph kept under `key`; False when they cannot be captured, and nothing was queued."""
+        """Launch `words` (of `nodes` kernels) as a graph kept under `key`; False when they cannot be captured, and
+        nothing was queued.
+        """
         if self.again(key, words):
             return True
         graph = self._captured(words)

@@ -2,9 +2,10 @@
 
 A launch is a record of 64-bit words:
 `[function, grid x, grid y, grid z, threads, shared memory bytes, number of arguments, argument 0, ...]`.
-A record whose grid x is 0 calls a function of a library instead, with 24 words as arguments: `[address, 0, 0, 0, 0, 0, 24, argument 0, ...]`.
-Each argument is a word whose first bytes are the kernel's parameter: pointers and 64-bit integers fill it, 32-bit ones and floats lie in its
-low half. `cuLaunchKernel` copies parameters during the call, so the list may go afterwards.
+A record whose grid x is 0 calls a function of a library instead, with 24 words as arguments:
+`[address, 0, 0, 0, 0, 0, 24, argument 0, ...]`.
+Each argument is a word whose first bytes are the kernel's parameter: pointers and 64-bit integers fill it, 32-bit ones and
+floats lie in its low half. `cuLaunchKernel` copies parameters during the call, so the list may go afterwards.
 """
 
 from __future__ import annotations

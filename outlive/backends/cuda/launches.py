@@ -1,8 +1,9 @@
 """Launches: what a record of a GPU stream does when its command buffer is launched.
 
-Native ones are words for the launch loop (launcher.py), so that neighbours go to the driver in one call, can be captured, and replayed.
-`workspace`: bytes of scratch that the encoder reserves as one temporary; the record's last write is then that operand. `blocks`: submitting
-it keeps the host waiting, so that a commit leaves it to whoever waits for the stream.
+Native ones are words for the launch loop (launcher.py), so that neighbours go to the driver in one call, can be
+captured, and replayed. `workspace`: bytes of scratch that the encoder reserves as one temporary; the record's last
+write is then that operand. `blocks`: submitting it keeps the host waiting, so that a commit leaves it to whoever waits
+for the stream.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Native:
     blocks = False
     route_name = "compiled kernel"
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         """The words over the pointers of a record's operands. Raises CompileError, CublasError."""
         raise NotImplementedError
 
@@ -55,12 +56,18 @@ class NativeLaunch(Native):
     workspace = 0
 
     def __init__(
-        self, function: int, grid: tuple[int, int, int], threads: int, shared: int, pointers: int, static: tuple[int, ...]
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared: int,
+        pointers: int,
+        static: tuple[int, ...],
     ) -> None:
         self.head = (function, *grid, threads, shared, pointers + len(static))
         self.static = static
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         return [*self.head, *[o.pointer for o in record[2]], *[o.pointer for o in record[3]], *self.static]
 
 
@@ -75,7 +82,7 @@ class AlignedLaunch(NativeLaunch):
         self.twin = twin
         self._other: NativeLaunch | None = None
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         if aligned(record):
             return super().words(queue, record)
         if self._other is None:
@@ -83,7 +90,7 @@ class AlignedLaunch(NativeLaunch):
         return self._other.words(queue, record)
 
 
-def aligned(record: Record) -> bool:
+def aligned(record: Any) -> bool:
     """Whether every operand's address is a multiple of 16."""
     return not any(o.pointer & 15 for operands in record[2:4] for o in operands)
 
@@ -95,14 +102,18 @@ Step = tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, ...]]
 """One kernel of several: words before the pointers, the operands' numbers with offsets, words after the pointers."""
 
 
-def step(function: int, binary: Any, grid: tuple[int, int, int], operands: tuple[Part, ...], static: tuple[int, ...]) -> Step:
+def step(
+    function: int, binary: Any, grid: tuple[int, int, int], operands: tuple[Part, ...], static: tuple[int, ...]
+) -> Step:
     """A step over `operands`."""
     parts = tuple([(o, 0) if isinstance(o, int) else o for o in operands])
     return (function, *grid, binary.threads, binary.shared, len(parts) + len(static)), parts, static
 
 
 class Steps(Workspaced, Native):
-    """Several kernels one after another, with scratch memory between them. `twin`: the same for operands that are not aligned."""
+    """Several kernels one after another, with scratch memory between them. `twin`: the same for operands that are not
+    aligned.
+    """
 
     __slots__ = ("_other", "steps", "twin")
 
@@ -112,7 +123,7 @@ class Steps(Workspaced, Native):
         self.twin: Callable[[], Steps] | None = None
         self._other: Steps | None = None
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         if self.twin is not None and not aligned(record):
             if self._other is None:
                 self._other = self.twin()

@@ -1,12 +1,13 @@
-"""What stands behind a stream of a GPU: command buffers in order, launched as soon as they may be, retired when the device passed them.
+"""What stands behind a stream of a GPU: command buffers in order, launched as soon as they may be, retired when the
+device passed them.
 
-A command buffer is launched at its commit, unless it waits for work of the host that is not complete, or holds a record that blocks the
-host (a reference kernel that runs there, a large copy from pageable memory). Such a one, and all after it, is launched by whoever waits for
-the stream, or by its worker. Launching needs the stream's baton; retiring only a short lock, so that a thread which waits for the host's
-work never keeps others from seeing what is complete.
+A command buffer is launched at its commit, unless it waits for work of the host that is not complete, or holds a record
+that blocks the host (a reference kernel that runs there, a large copy from pageable memory). Such a one, and all after
+it, is launched by whoever waits for the stream, or by its worker. Launching needs the stream's baton; retiring only a
+short lock, so that a thread which waits for the host's work never keeps others from seeing what is complete.
 
-Each command buffer ends with an event and with a number that the device writes into pinned memory: a poll reads the number, a wait uses the
-event, which also tells whether the device still works.
+Each command buffer ends with an event and with a number that the device writes into pinned memory: a poll reads the
+number, a wait uses the event, which also tells whether the device still works.
 """
 
 from __future__ import annotations
@@ -172,7 +173,9 @@ class Queue:
         return False
 
     def _launch_as_graph(self, words: Any, nodes: int) -> bool:
-        """Whether a word list went to the device as a graph. A failure is sticky, or comes again from the direct launch."""
+        """Whether a word list went to the device as a graph. A failure is sticky, or comes again from the direct
+        launch.
+        """
         try:
             return self.graphs.run((len(words), nodes), words, nodes)
         except DriverError as error:

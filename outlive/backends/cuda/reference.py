@@ -1,7 +1,7 @@
 """Reference kernels on a GPU stream: with CuPy on the device, or with NumPy on host copies where CuPy cannot.
 
-The host's result is the truth, so any op that the library on the device lacks still has a route. Which ops take it is remembered by op and
-types, and listed by `CudaDevice.host_routes`.
+The host's result is the truth, so any op that the library on the device lacks still has a route. Which ops take it is
+remembered by op and types, and listed by `CudaDevice.host_routes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ON_THE_HOST = frozenset(
     " tri_inv solve_triangular norm scatter scatter_reduce scatter_along_axis linear_recurrence cumsum cumprod cummax cummin"
     " logcumsumexp foreign".split()
 )
-"""Ops whose reference kernels CuPy runs with a wait of the host inside, with other bits from run to run, or with other errors than NumPy."""
+"""Ops whose reference kernels CuPy runs with a wait of the host inside, with other bits from run to run, or with other
+errors than NumPy.
+"""
 
 MINIMUM_WORKSPACE = 1 << 16
 LIBRARY_FACTOR = {"sort": 6, "argsort": 8, "partition": 6, "argpartition": 8, "softmax": 2, "fft": 2}
@@ -119,12 +121,12 @@ def run_on_device(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes:
 class _HostOperand:
     """A host copy of an operand, as reference kernels see one."""
 
-    __slots__ = ("layout", "view")
+    __slots__ = ("layout", "memory", "view")
 
     def __init__(self, queue: Queue, operand: Operand) -> None:
         layout = operand.layout
         self.layout = layout
-        self.view = host_array(
+        self.memory, self.view = host_array(
             queue.driver, queue.handle, operand.pointer, layout.shape, layout.strides, np.dtype(layout.dtype.storage)
         )
 
@@ -137,8 +139,6 @@ def run_on_host(queue: Queue, kernel: Any, reads: tuple[Operand, ...], writes: t
     for operand, target in zip(writes, targets, strict=True):
         first, end = span(operand.layout.shape, operand.layout.strides)
         if end > first:
-            values = target.view.base
-            queue.driver.copy_in(operand.pointer + first * operand.layout.dtype.itemsize, values, queue.handle)
-            queue.keep(values)
-
-
+            start = operand.pointer + first * operand.layout.dtype.itemsize
+            queue.driver.copy_in(start, target.memory, queue.handle)
+            queue.keep(target.memory)

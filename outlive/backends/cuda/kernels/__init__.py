@@ -38,9 +38,9 @@ class Library:
     def find(self, kernel: Any, reads: Any, writes: Any) -> Any:
         """The launch of a call, or None: the reference kernel serves it. Raises CompileError, DriverError."""
         name = kernel.name
-        route = self._aligned_routes.get(name)
-        if route is not None:
-            return self._with_twin(route, kernel, reads, writes)
+        with_alignment = self._aligned_routes.get(name)
+        if with_alignment is not None:
+            return self._with_twin(with_alignment, kernel, reads, writes)
         route = self._routes.get(name, self._elementwise.find)
         return route(self, kernel, reads, writes)
 

@@ -1,7 +1,8 @@
-"""Kernel sources to cubins, kept on disk: CUDA C through NVRTC, Triton by its compiler alone (no PyTorch, no GPU needed).
+"""Kernel sources to cubins, kept on disk: CUDA C through NVRTC, Triton by its compiler alone (no PyTorch, no GPU
+needed).
 
-An entry is keyed by the exact source, its options, the architecture and the compiler's version, and carries a hash of its own bytes: what is
-truncated, foreign or damaged is compiled anew, never loaded.
+An entry is keyed by the exact source, its options, the architecture and the compiler's version, and carries a hash of
+its own bytes: what is truncated, foreign or damaged is compiled anew, never loaded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class CudaC:
         if code:
             log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
             check(nvrtc.nvrtcGetProgramLog(program, log))
-            raise CompileError(f"[{self.symbol}] NVRTC refused the kernel for {architecture}:\n{log.decode(errors='replace').strip()}")
+            raise CompileError(
+                f"[{self.symbol}] NVRTC refused the kernel for {architecture}:\n{log.decode(errors='replace').strip()}"
+            )
         cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
         check(nvrtc.nvrtcGetCUBIN(program, cubin))
         check(nvrtc.nvrtcDestroyProgram(program))
@@ -82,7 +85,8 @@ def _nvrtc_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class TritonKernel:
-    """A kernel in Triton. `module`: its module below `triton_kernels`; `signature`: (argument, type), "constexpr" for constants.
+    """A kernel in Triton. `module`: its module below `triton_kernels`; `signature`: (argument, type), "constexpr" for
+    constants.
 
     `divisible`: arguments that are multiples of 16 (addresses in bytes).
     """
@@ -103,7 +107,14 @@ class TritonKernel:
     def content(self) -> str:
         """All that decides the binary, the architecture aside."""
         version = importlib.metadata.version("triton")
-        parts = ("triton", version, _source(self.module), self.name, *map(repr, self.signature), *map(repr, self.constants))
+        parts = (
+            "triton",
+            version,
+            _source(self.module),
+            self.name,
+            *map(repr, self.signature),
+            *map(repr, self.constants),
+        )
         return "\0".join((*parts, repr(self.divisible), repr(self.warps), repr(self.stages)))
 
     def compile(self, architecture: str) -> Binary:
@@ -183,7 +194,9 @@ def _read(path: Path) -> Binary | None:
 
 
 def _write(path: Path, made: Binary) -> None:
-    """Writes beside the entry and renames, so that a reader sees all of it or nothing. Without a writable folder nothing is kept."""
+    """Writes beside the entry and renames, so that a reader sees all of it or nothing. Without a writable folder
+    nothing is kept.
+    """
     facts = json.dumps({"symbol": made.symbol, "shared": made.shared, "threads": made.threads}).encode()
     body = facts + b"\n" + made.cubin
     try:

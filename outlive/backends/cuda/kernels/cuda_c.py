@@ -103,11 +103,20 @@ def cast(source: Type, target: Type, value: str) -> str:
 
 def rounded(kind: Type, value: str) -> str:
     """The expression of `value` rounded to the type's own precision, in the compute type."""
-    return value if kind.memory == kind.compute or kind.kind == "b" else f"load(store<{kind.memory}, {kind.compute}>({value}))"
+    return (
+        value
+        if kind.memory == kind.compute or kind.kind == "b"
+        else f"load(store<{kind.memory}, {kind.compute}>({value}))"
+    )
 
 
 def _parameters(reads: list[Type], writes: list[Type]) -> str:
-    return ", ".join([*[f"const {t.memory}* p{i}" for i, t in enumerate(reads)], *[f"{t.memory}* out{i}" for i, t in enumerate(writes)]])
+    return ", ".join(
+        [
+            *[f"const {t.memory}* p{i}" for i, t in enumerate(reads)],
+            *[f"{t.memory}* out{i}" for i, t in enumerate(writes)],
+        ]
+    )
 
 
 def dense_kernel(symbol: str, reads: list[Type], scalars: list[bool], writes: list[Type], body: str) -> str:
@@ -120,7 +129,9 @@ def dense_kernel(symbol: str, reads: list[Type], scalars: list[bool], writes: li
     outs = range(len(writes))
     once = "".join(f"  const {t.compute} s{i} = load(p{i}[0]);\n" for i, t in enumerate(reads) if scalars[i])
     vectors = [i for i in range(len(reads)) if not scalars[i]]
-    loads = "".join(f"    const vec<{reads[i].memory}> v{i} = *(const vec<{reads[i].memory}>*)(p{i} + i);\n" for i in vectors)
+    loads = "".join(
+        f"    const vec<{reads[i].memory}> v{i} = *(const vec<{reads[i].memory}>*)(p{i} + i);\n" for i in vectors
+    )
     take = "".join(f"      const {reads[i].compute} x{i} = load(v{i}.e[k]);\n" for i in vectors)
     single = "".join(f"    const {reads[i].compute} x{i} = load(p{i}[j]);\n" for i in vectors)
     same = "".join(f"      const {t.compute} x{i} = s{i};\n" for i, t in enumerate(reads) if scalars[i])
@@ -152,7 +163,9 @@ def lanes(reads: list[Type], scalars: list[bool], writes: list[Type]) -> int:
     return min(8, VECTOR_BYTES // min(sizes))
 
 
-def strided_kernel(symbol: str, reads: list[Type], writes: list[Type], modes: str, ndim: int, wide: bool, width: int, body: str) -> str:
+def strided_kernel(
+    symbol: str, reads: list[Type], writes: list[Type], modes: str, ndim: int, wide: bool, width: int, body: str
+) -> str:
     """A kernel over operands of any strides. Its words: pointers, count, `ndim` lengths, then `ndim` strides for each operand.
 
     A thread takes `width` neighbours along the last axis, whose length is a multiple of it: `modes` says for each operand how they lie,
@@ -221,11 +234,13 @@ TILE = 32
 
 
 def transposing_kernel(symbol: str, read: Type, write: Type, body: str) -> str:
-    """A kernel of one read whose neighbours lie along the rows, into a dense (batches, rows, columns) write: through tiles in shared memory,
-    so that both sides are read and written in runs. Its words: pointers, batches, rows, columns, the read's strides over batches and columns.
+    """A kernel of one read whose neighbours lie along the rows, into a dense (batches, rows, columns) write: through tiles
+    in shared memory, so that both sides are read and written in runs. Its words: pointers, batches, rows, columns, the
+    read's strides over batches and columns.
     """
     return f"""{PRELUDE}
-extern "C" __global__ void __launch_bounds__(256) {symbol}({_parameters([read], [write])}, i64 batches, i64 rows, i64 columns, i64 s_batch, i64 s_column) {{
+extern "C" __global__ void __launch_bounds__(256) {symbol}(
+    {_parameters([read], [write])}, i64 batches, i64 rows, i64 columns, i64 s_batch, i64 s_column) {{
   __shared__ {read.memory} tile[{TILE}][{TILE} + 1];
   const int x = threadIdx.x % {TILE}, y = threadIdx.x / {TILE};
   const i64 row = (i64)blockIdx.y * {TILE}, column = (i64)blockIdx.x * {TILE};

@@ -17,7 +17,14 @@ LIMIT_CALLS = 64
 def select_matmul(library: Library, kernel: Any, reads: Any, writes: Any) -> Product | None:
     """a (..., m, k) times b (..., k, n), batch axes of one shape; every matrix needs one axis of stride 1."""
     a, b, out = reads[0].layout, reads[1].layout, writes[0].layout
-    if out.dtype.name not in KINDS or not a.dtype is b.dtype is out.dtype or min(a.ndim, b.ndim) < 2 or not out.contiguous or not a.size or not b.size:
+    if (
+        out.dtype.name not in KINDS
+        or not a.dtype is b.dtype is out.dtype
+        or min(a.ndim, b.ndim) < 2
+        or not out.contiguous
+        or not a.size
+        or not b.size
+    ):
         return None
     if a.shape[:-2] != out.shape[:-2] or b.shape[:-2] != out.shape[:-2]:
         return None
@@ -53,7 +60,7 @@ def product_shape(a: Any, b: Any, out: Any) -> Shape | None:
     shape.step_left, shape.step_right, shape.step_out = (s[-1] for s in steps) if dims else (0, 0, 0)
     itemsize = out.dtype.itemsize
     shape.loops = tuple(
-        tuple(itemsize * sum(i * s for i, s in zip(index, step[:-1], strict=True)) for step in steps)  # type: ignore[misc]
+        tuple(itemsize * sum(i * s for i, s in zip(index, step[:-1], strict=True)) for step in steps)
         for index in itertools.product(*map(range, outer))
     )
     return shape

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 THREADS = 256
 LIMIT_STRIDE_WORDS = 56
-"""Words for lengths and strides that one launch may carry beside its pointers (the launcher takes 64 and the pointers)."""
+"""Words for lengths and strides that one launch may carry beside its pointers (the launcher takes 64 and the pointers).
+"""
 
 LIMIT_BLOCKS = (1 << 31) - 1
 LIMIT_GRID_Y, LIMIT_GRID_Z = 65535, 64
@@ -109,9 +110,12 @@ def find(library: Library, kernel: Any, reads: Any, writes: Any) -> NativeLaunch
     name = kernel.name
     if name == "fill":
         return _fill(library, kernel.value, writes[0])
-    types = [_type(o, name) for o in (*reads, *writes)]
-    if any(t is None for t in types):
-        return None
+    types: list[Type] = []
+    for operand in (*reads, *writes):
+        kind = _type(operand, name)
+        if kind is None:
+            return None
+        types.append(kind)
     expression = expression_of(name, types[:-1], types[-1], kernel)
     if expression is None:
         return None
@@ -134,19 +138,27 @@ def expression_of(name: str, reads: list[Type], write: Type, kernel: Any) -> str
     if name in SELECTS and len(reads) == 3 and reads[0].kind == "b" and reads[1] is reads[2] is write:
         return "x0 ? x1 : x2"
     if name == "abs" and len(reads) == 1 and reads[0] is write:
-        return {"f": "fabs" + ("" if write.compute == "double" else "f") + "(x0)", "i": f"({write.compute})(x0 < 0 ? -x0 : x0)"}.get(
-            write.kind, "x0" if write.kind == "u" else None
-        )
+        return {
+            "f": "fabs" + ("" if write.compute == "double" else "f") + "(x0)",
+            "i": f"({write.compute})(x0 < 0 ? -x0 : x0)",
+        }.get(write.kind, "x0" if write.kind == "u" else None)
     table = {1: UNARY, 2: BINARY}.get(len(reads))
     function = None if table is None else table.get(name)
-    if function is None or kernel.parameters() or reads[0].kind not in function.kinds or any(t is not reads[0] for t in reads):
+    if (
+        function is None
+        or kernel.parameters()
+        or reads[0].kind not in function.kinds
+        or any(t is not reads[0] for t in reads)
+    ):
         return None
     if write is not (TYPES["bool"] if function.compares else reads[0]):
         return None
     return function.text.format(T=reads[0].compute, f="f" if reads[0].compute == "float" else "")
 
 
-def generated(library: Library, name: str, body: str, reads: Any, writes: Any, types: list[Type]) -> NativeLaunch | None:
+def generated(
+    library: Library, name: str, body: str, reads: Any, writes: Any, types: list[Type]
+) -> NativeLaunch | None:
     """The launch of a generated kernel over reads that broadcast to the writes' one shape; None where there is none."""
     target = writes[0].layout
     strides = [broadcast_strides(o.layout, target.shape) for o in reads]
@@ -182,7 +194,12 @@ def _transposed(
 ) -> NativeLaunch | None:
     """The launch through tiles, where the read's neighbours lie along the last axis but one and the write is dense."""
     source, target = steps
-    if len(dims) not in (2, 3) or source[-2] != 1 or target != list(row_major(tuple(dims))) or min(dims[-2:]) < TILE // 2:
+    if (
+        len(dims) not in (2, 3)
+        or source[-2] != 1
+        or target != list(row_major(tuple(dims)))
+        or min(dims[-2:]) < TILE // 2
+    ):
         return None
     batches, (rows, columns) = (dims[0] if len(dims) == 3 else 1), dims[-2:]
     grid = (-(-columns // TILE), -(-rows // TILE), min(batches, LIMIT_GRID_Z))
@@ -223,4 +240,6 @@ def _fill(library: Library, value: Any, target: Any) -> NativeLaunch | None:
     grid = -(-layout.size // (THREADS * 16 // size))
     if grid > LIMIT_BLOCKS:
         return None
-    return NativeLaunch(library.function(CudaC(symbol, fill_kernel(symbol, size))), (grid, 1, 1), THREADS, 0, 1, (pattern, layout.size))
+    return NativeLaunch(
+        library.function(CudaC(symbol, fill_kernel(symbol, size))), (grid, 1, 1), THREADS, 0, 1, (pattern, layout.size)
+    )

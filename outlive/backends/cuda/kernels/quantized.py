@@ -14,10 +14,12 @@ from outlive.runtime.layout import layout, strided_layout
 if TYPE_CHECKING:
     from outlive.backends.cuda.kernels import Library
     from outlive.backends.cuda.queue import Queue
-    from outlive.runtime.command_buffer import Record
 
 FEW_ROWS = 16
-"""Up to so many rows share one order of summation; more are multiplied as dense matrices, weights rounded once to the type of x."""
+"""Up to so many rows share one order of summation; more are multiplied as dense matrices, weights rounded once to the
+type of x.
+"""
+
 
 class Dequantized(Workspaced, Native):
     """Weights made dense in scratch memory, then a dense product over them."""
@@ -31,7 +33,7 @@ class Dequantized(Workspaced, Native):
         self.bytes = -(-nbytes // 512) * 512
         self.workspace = self.bytes + product.workspace
 
-    def words(self, queue: Queue, record: Record) -> list[int]:
+    def words(self, queue: Queue, record: Any) -> list[int]:
         x, *weights = record[2]
         out, scratch = record[3]
         rest = Place(scratch.pointer + self.bytes)
@@ -73,7 +75,9 @@ def _few_rows(library: Library, kernel: Any, layouts: list[Any], out: Any, rows:
         blocks = {"BLOCK_N": 8, "BLOCK_K": 128} if kernel.transpose else {"BLOCK_N": 32, "BLOCK_K": 32}
         constants |= {"TRANSPOSE": bool(kernel.transpose), **blocks}
         name, grid = "product_rows", (-(-columns // blocks["BLOCK_N"]), rows, 1)
-    return _launch(library, name, [*layouts, out], ["p_x", "p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid)
+    return _launch(
+        library, name, [*layouts, out], ["p_x", "p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid
+    )
 
 
 def _dense_product(library: Library, kernel: Any, layouts: list[Any], out: Any, rows: int) -> Dequantized | None:
@@ -89,18 +93,28 @@ def _dense_product(library: Library, kernel: Any, layouts: list[Any], out: Any, 
     constants = {"BITS": kernel.bits, "GROUP": kernel.group_size, "BLOCK": 256 if whole else 1024}
     grid = (-(-(w.size if whole else weights.size) // constants["BLOCK"]), 1, 1)
     name = "dequantized_words" if whole else "dequantized"
-    made = _launch(library, name, [w, scales, biases, weights], ["p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid)
+    made = _launch(
+        library, name, [w, scales, biases, weights], ["p_w", "p_scales", "p_biases", "p_out"], numbers, constants, grid
+    )
     if made is None or shape is None:
         return None
     return Dequantized(made, product(library, shape, x.dtype.name), weights.nbytes)
 
 
 def _launch(
-    library: Library, name: str, layouts: list[Any], pointers: list[str], numbers: dict[str, int], constants: dict[str, Any], grid: Any
+    library: Library,
+    name: str,
+    layouts: list[Any],
+    pointers: list[str],
+    numbers: dict[str, int],
+    constants: dict[str, Any],
+    grid: Any,
 ) -> NativeLaunch | None:
     """Addresses are taken as they come: the words of a matrix are read one by one, so alignment gains nothing here."""
     arguments = {p: POINTERS[s.dtype.name] for p, s in zip(pointers, layouts, strict=True)}
-    arguments |= dict.fromkeys(numbers, "i64" if max(numbers.values()) >= 1 << 31 else "i32") | dict.fromkeys(constants, "constexpr")
+    arguments |= dict.fromkeys(numbers, "i64" if max(numbers.values()) >= 1 << 31 else "i32") | dict.fromkeys(
+        constants, "constexpr"
+    )
     source = compiled("quantized", name, arguments, constants, divisible(False, [], **numbers), 4)
     return launch(library, source, grid, len(pointers), tuple(numbers.values()))
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def select_rope(library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool) -> NativeLaunch | None:
-    """x (batch, heads, length, width) of any outer strides, an offset of one element or one a batch, and perhaps frequencies."""
+    """x (batch, heads, length, width) of any outer strides, an offset of one element or one a batch, and perhaps
+    frequencies.
+    """
     x, offset, out = reads[0].layout, reads[1].layout, writes[0].layout
     freqs = reads[2].layout if len(reads) > 2 else None
     half = kernel.dims // 2
@@ -31,7 +33,9 @@ def select_rope(library: Library, kernel: Any, reads: Any, writes: Any, aligned:
     )
     if not served:
         return None
-    shape, strides = (x.shape, x.strides) if x.ndim == 4 else ((x.shape[0], 1, *x.shape[1:]), (x.strides[0], 0, *x.strides[1:]))
+    shape, strides = (
+        (x.shape, x.strides) if x.ndim == 4 else ((x.shape[0], 1, *x.shape[1:]), (x.strides[0], 0, *x.strides[1:]))
+    )
     batch, heads, length, width = shape
     if offset.size not in (1, batch):
         return None
@@ -55,7 +59,11 @@ def select_rope(library: Library, kernel: Any, reads: Any, writes: Any, aligned:
     arguments |= {name: "constexpr" for name in constants if name != "p_freqs"}
     known = divisible(aligned, pointers, width=width, s_batch=strides[0], s_head=strides[1], s_step=strides[2])
     source = compiled("rope", "rope", arguments, constants, known, 1 if half <= 64 else 4)
-    words = (*numbers.values(), _double_word(kernel.scale), _double_word(math.log2(kernel.base) if kernel.base else 0.0))
+    words = (
+        *numbers.values(),
+        _double_word(kernel.scale),
+        _double_word(math.log2(kernel.base) if kernel.base else 0.0),
+    )
     return launch(library, source, (batch * heads * length, 1, 1), len(pointers), words)
 
 

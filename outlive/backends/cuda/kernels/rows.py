@@ -33,7 +33,13 @@ def float_word(value: float) -> int:
 
 
 def compiled(
-    module: str, name: str, arguments: dict[str, str], constants: dict[str, Any], divisible: tuple[str, ...], warps: int, stages: int = 2
+    module: str,
+    name: str,
+    arguments: dict[str, str],
+    constants: dict[str, Any],
+    divisible: tuple[str, ...],
+    warps: int,
+    stages: int = 2,
 ) -> TritonKernel:
     """The source of a kernel: `arguments` in order with their types, constants among them as "constexpr"."""
     return TritonKernel(module, name, tuple(arguments.items()), tuple(constants.items()), divisible, warps, stages)
@@ -42,7 +48,9 @@ def compiled(
 def launch(
     library: Library, source: TritonKernel, grid: tuple[int, int, int], operands: int, words: tuple[int, ...]
 ) -> NativeLaunch | None:
-    """A launch of a Triton kernel over its operands' pointers and argument words; None for a grid beyond the hardware's limit."""
+    """A launch of a Triton kernel over its operands' pointers and argument words; None for a grid beyond the hardware's
+    limit.
+    """
     if grid[0] > LIMIT_GRID_X or grid[1] > LIMIT_GRID_Y or grid[2] > LIMIT_GRID_Y:
         return None
     function, made = library.load(source)
@@ -66,14 +74,31 @@ def _warps(block: int) -> int:
 def select_softmax(library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool) -> NativeLaunch | None:
     """Softmax over the last axis of a dense operand."""
     x, out = reads[0].layout, writes[0].layout
-    if len(reads) != 1 or not x.ndim or x.shape[-1] >= LIMIT_ROW or tuple(a % x.ndim for a in kernel.axes) != (x.ndim - 1,) or not _dense_floats(x, out):
+    if (
+        len(reads) != 1
+        or not x.ndim
+        or x.shape[-1] >= LIMIT_ROW
+        or tuple(a % x.ndim for a in kernel.axes) != (x.ndim - 1,)
+        or not _dense_floats(x, out)
+    ):
         return None
     count = x.shape[-1]
     one = count <= ONE_PASS_ELEMENTS
     block = block_of(count, ONE_PASS_ELEMENTS if one else 4096)
-    arguments = {"p_x": POINTERS[x.dtype.name], "p_out": POINTERS[out.dtype.name], "count": "i32", "BLOCK": "constexpr", "ONE": "constexpr"}
+    arguments = {
+        "p_x": POINTERS[x.dtype.name],
+        "p_out": POINTERS[out.dtype.name],
+        "count": "i32",
+        "BLOCK": "constexpr",
+        "ONE": "constexpr",
+    }
     source = compiled(
-        "rows", "softmax", arguments, {"BLOCK": block, "ONE": one}, divisible(aligned, ["p_x", "p_out"], count=count), _warps(block)
+        "rows",
+        "softmax",
+        arguments,
+        {"BLOCK": block, "ONE": one},
+        divisible(aligned, ["p_x", "p_out"], count=count),
+        _warps(block),
     )
     return launch(library, source, (x.size // count, 1, 1), 2, (count,))
 
@@ -89,15 +114,30 @@ def select_rms_norm(library: Library, kernel: Any, reads: Any, writes: Any, alig
 
 def select_layer_norm(library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool) -> NativeLaunch | None:
     """Layer norm over the last axis, with a weight, a weight and a bias, or neither."""
-    return _select_norm(library, kernel, reads, writes, aligned, "layer_norm", ("p_weight", "p_bias"), ("WEIGHTED", "BIASED"))
+    return _select_norm(
+        library, kernel, reads, writes, aligned, "layer_norm", ("p_weight", "p_bias"), ("WEIGHTED", "BIASED")
+    )
 
 
 def _select_norm(
-    library: Library, kernel: Any, reads: Any, writes: Any, aligned: bool, name: str, parameters: tuple[str, ...], flags: tuple[str, ...]
+    library: Library,
+    kernel: Any,
+    reads: Any,
+    writes: Any,
+    aligned: bool,
+    name: str,
+    parameters: tuple[str, ...],
+    flags: tuple[str, ...],
 ) -> NativeLaunch | None:
     x, out = reads[0].layout, writes[0].layout
     given = [o.layout for o in reads[1:]]
-    if len(writes) != 1 or not x.ndim or x.shape[-1] >= LIMIT_ROW or not _dense_floats(x, out, *given) or any(g.shape != (x.shape[-1],) for g in given):
+    if (
+        len(writes) != 1
+        or not x.ndim
+        or x.shape[-1] >= LIMIT_ROW
+        or not _dense_floats(x, out, *given)
+        or any(g.shape != (x.shape[-1],) for g in given)
+    ):
         return None
     count = x.shape[-1]
     one = count <= ONE_PASS_ELEMENTS
@@ -111,7 +151,13 @@ def _select_norm(
             constants[parameter] = None
         constants[flags[i]] = present
     pointers = [*arguments, "p_out"]
-    arguments |= {"p_out": POINTERS[out.dtype.name], "count": "i32", "eps": "fp32", "BLOCK": "constexpr", "ONE": "constexpr"}
+    arguments |= {
+        "p_out": POINTERS[out.dtype.name],
+        "count": "i32",
+        "eps": "fp32",
+        "BLOCK": "constexpr",
+        "ONE": "constexpr",
+    }
     arguments |= dict.fromkeys(flags, "constexpr")
     known = divisible(aligned, [p for p in pointers if constants.get(p, 0) is not None], count=count)
     source = compiled("rows", name, arguments, constants, known, _warps(block))
@@ -133,7 +179,15 @@ LIMITS = {
 
 
 def _reduction(name: str, x: Any, out: Any) -> _Reduction | None:
-    kind = "d" if x.dtype.name == "float64" else "f" if x.dtype.name in FLOAT32_TYPES else "u" if x.dtype.name[0] in "ub" else "i"
+    kind = (
+        "d"
+        if x.dtype.name == "float64"
+        else "f"
+        if x.dtype.name in FLOAT32_TYPES
+        else "u"
+        if x.dtype.name[0] in "ub"
+        else "i"
+    )
     if x.dtype.name not in POINTERS or out.dtype.name not in POINTERS or (name == "mean" and kind in "iu"):
         return None
     accumulator = ACCUMULATORS[kind]
@@ -147,7 +201,14 @@ def select_reduction(library: Library, kernel: Any, reads: Any, writes: Any, ali
     x, out = reads[0].layout, writes[0].layout
     how = _reduction(kernel.name, x, out)
     axes = sorted(a % x.ndim for a in kernel.axes) if x.ndim else []
-    if how is None or not axes or not x.contiguous or not out.contiguous or not x.size or axes != list(range(axes[0], axes[-1] + 1)):
+    if (
+        how is None
+        or not axes
+        or not x.contiguous
+        or not out.contiguous
+        or not x.size
+        or axes != list(range(axes[0], axes[-1] + 1))
+    ):
         return None
     outer = math.prod(x.shape[: axes[0]])
     count = math.prod(x.shape[axes[0] : axes[-1] + 1])
@@ -157,12 +218,22 @@ def select_reduction(library: Library, kernel: Any, reads: Any, writes: Any, ali
     return _reduce_columns(library, how, x, out, outer, count, inner, aligned)
 
 
-def _row_source(how: _Reduction, x: str, out: str, count: int, part: int, mean: bool, aligned: bool, block: int) -> TritonKernel:
+def _row_source(
+    how: _Reduction, x: str, out: str, count: int, part: int, mean: bool, aligned: bool, block: int
+) -> TritonKernel:
     divisor = "fp64" if how.accumulator == "float64" else "fp32"
     arguments = {"p_x": x, "p_out": out, "count": "i64", "part": "i64", "divisor": divisor}
-    constants = {"OP": how.op, "ACCUMULATOR": Kind(how.accumulator), "IDENTITY": how.identity, "BLOCK": block, "MEAN": mean}
+    constants = {
+        "OP": how.op,
+        "ACCUMULATOR": Kind(how.accumulator),
+        "IDENTITY": how.identity,
+        "BLOCK": block,
+        "MEAN": mean,
+    }
     arguments |= dict.fromkeys(constants, "constexpr")
-    return compiled("rows", "reduce_rows", arguments, constants, divisible(aligned, ["p_x"], count=count, part=part), _warps(block))
+    return compiled(
+        "rows", "reduce_rows", arguments, constants, divisible(aligned, ["p_x"], count=count, part=part), _warps(block)
+    )
 
 
 def _divisor(how: _Reduction, count: int) -> int:
@@ -172,7 +243,9 @@ def _divisor(how: _Reduction, count: int) -> int:
 
 
 def _reduce_rows(library: Library, how: _Reduction, x: Any, out: Any, outer: int, count: int, aligned: bool) -> Any:
-    """One kernel where there are rows enough or they are short; else pieces into scratch memory, and those in a second kernel."""
+    """One kernel where there are rows enough or they are short; else pieces into scratch memory, and those in a second
+    kernel.
+    """
     block = block_of(count, 4096)
     parts = pieces(outer, count, library.facts.multiprocessors)
     types = POINTERS[x.dtype.name], POINTERS[out.dtype.name]
@@ -204,7 +277,9 @@ def pieces(outer: int, count: int, multiprocessors: int) -> int:
     return min(-(-4 * multiprocessors // outer), count // 4096)
 
 
-def _reduce_columns(library: Library, how: _Reduction, x: Any, out: Any, outer: int, count: int, inner: int, aligned: bool) -> Any:
+def _reduce_columns(
+    library: Library, how: _Reduction, x: Any, out: Any, outer: int, count: int, inner: int, aligned: bool
+) -> Any:
     columns = block_of(inner, 128)
     blocks = -(-inner // columns)
     wanted = -(-4 * library.facts.multiprocessors // (outer * blocks))
@@ -217,7 +292,9 @@ def _reduce_columns(library: Library, how: _Reduction, x: Any, out: Any, outer: 
         source = _column_source(how, *types, count, inner, how.mean, aligned, columns)
         return launch(library, source, (blocks, outer, 1), 2, (count, count, inner, _divisor(how, count)))
     first = library.load(_column_source(how, types[0], MIDDLE[how.accumulator], part, inner, False, aligned, columns))
-    second = library.load(_column_source(how, MIDDLE[how.accumulator], types[1], parts, inner, how.mean, False, columns))
+    second = library.load(
+        _column_source(how, MIDDLE[how.accumulator], types[1], parts, inner, how.mean, False, columns)
+    )
     return Steps(
         outer * parts * inner * (8 if how.accumulator[-2:] == "64" else 4),
         [
@@ -227,7 +304,9 @@ def _reduce_columns(library: Library, how: _Reduction, x: Any, out: Any, outer: 
     )
 
 
-def _column_source(how: _Reduction, x: str, out: str, part: int, inner: int, mean: bool, aligned: bool, columns: int) -> TritonKernel:
+def _column_source(
+    how: _Reduction, x: str, out: str, part: int, inner: int, mean: bool, aligned: bool, columns: int
+) -> TritonKernel:
     divisor = "fp64" if how.accumulator == "float64" else "fp32"
     arguments = {"p_x": x, "p_out": out, "count": "i64", "part": "i64", "inner": "i64", "divisor": divisor}
     constants = {
@@ -235,7 +314,9 @@ def _column_source(how: _Reduction, x: str, out: str, part: int, inner: int, mea
         "COLUMNS": columns, "MEAN": mean,
     }  # fmt: skip
     arguments |= dict.fromkeys(constants, "constexpr")
-    return compiled("rows", "reduce_columns", arguments, constants, divisible(aligned, ["p_x", "p_out"], inner=inner), 4)
+    return compiled(
+        "rows", "reduce_columns", arguments, constants, divisible(aligned, ["p_x", "p_out"], inner=inner), 4
+    )
 
 
 ROUTES = {

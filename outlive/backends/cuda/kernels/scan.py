@@ -1,4 +1,6 @@
-"""Routes of scans: one kernel for short rows; totals of pieces, what comes before each, and the pieces themselves for long ones."""
+"""Routes of scans: one kernel for short rows; totals of pieces, what comes before each, and the pieces themselves for
+long ones.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ BLOCK = 1024
 def select_scan(library: Library, kernel: Any, reads: Any, writes: Any) -> Any:
     """cumsum, cumprod, cummax, cummin along one axis of a dense operand."""
     x, out = reads[0].layout, writes[0].layout
-    if x.dtype.name not in POINTERS or x.dtype.name == "bool" or x.dtype is not out.dtype or not x.contiguous or not out.contiguous:
+    if (
+        x.dtype.name not in POINTERS
+        or x.dtype.name == "bool"
+        or x.dtype is not out.dtype
+        or not x.contiguous
+        or not out.contiguous
+    ):
         return None
     kind = "d" if x.dtype.name == "float64" else "f" if x.dtype.name in FLOAT32_TYPES else x.dtype.name[0]
     accumulator = ACCUMULATORS[kind]
@@ -57,13 +65,24 @@ def extremes(dtype: Any) -> tuple[Any, Any]:
     return int(np.iinfo(dtype.storage).min), int(np.iinfo(dtype.storage).max)
 
 
-def _scan(library: Library, x: Any, rows: int, count: int, inner: int, middle: str, constants: dict[str, Any], order: dict[str, Any]) -> Any:
+def _scan(
+    library: Library,
+    x: Any,
+    rows: int,
+    count: int,
+    inner: int,
+    middle: str,
+    constants: dict[str, Any],
+    order: dict[str, Any],
+) -> Any:
     kind = POINTERS[x.dtype.name]
     parts = pieces(rows, count, library.facts.multiprocessors)
     if parts == 1:
         block = block_of(count, BLOCK)
         given = {**constants, "BLOCK": block, **order, "CARRIED": False, "p_carries": None}
-        source = _source("scan_pieces", {"p_x": kind, "p_carries": "constexpr", "p_out": kind}, given, count, count, inner)
+        source = _source(
+            "scan_pieces", {"p_x": kind, "p_carries": "constexpr", "p_out": kind}, given, count, count, inner
+        )
         return launch(library, source, (rows, 1, 1), 2, (count, count, inner))
     part = -(-count // parts)
     part += -part % BLOCK
@@ -90,7 +109,9 @@ def _scan(library: Library, x: Any, rows: int, count: int, inner: int, middle: s
     )
 
 
-def _source(name: str, pointers: dict[str, str], constants: dict[str, Any], count: int, part: int, inner: int) -> TritonKernel:
+def _source(
+    name: str, pointers: dict[str, str], constants: dict[str, Any], count: int, part: int, inner: int
+) -> TritonKernel:
     arguments = {**pointers, "count": "i64", "part": "i64", "inner": "i64"}
     arguments |= {c: "constexpr" for c in constants if c not in pointers}
     return compiled("scan", name, arguments, constants, divisible(False, [], count=count, part=part, inner=inner), 4)

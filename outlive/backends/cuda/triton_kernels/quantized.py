@@ -1,4 +1,6 @@
-"""Products with affine quantized weights: value = scale * q + bias, q of 2 to 8 bits packed in 32-bit words, low bits first."""
+"""Products with affine quantized weights: value = scale * q + bias, q of 2 to 8 bits packed in 32-bit words, low bits
+first.
+"""
 
 import triton
 import triton.language as tl
@@ -43,10 +45,11 @@ def product_vector(
     p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
     BITS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr,
 ):  # fmt: skip
-    """out[m, n] = sum_k x[m, k] * w[n, k] for 1 or 4 rows at once (`ROWS`): program (block of n, block of m). Weights are not rounded.
+    """out[m, n] = sum_k x[m, k] * w[n, k] for 1 or 4 rows at once (`ROWS`): program (block of n, block of m). Weights
+    are not rounded.
 
-    For widths that divide 32: each word is read once and shifted into its elements, which stay an axis of their own, so that nothing moves
-    between threads before the sum. The order of a sum depends on neither m nor the number of rows.
+    For widths that divide 32: each word is read once and shifted into its elements, which stay an axis of their own, so
+    that nothing moves between threads before the sum. The order of a sum depends on neither m nor the number of rows.
     """
     EACH: tl.constexpr = 32 // BITS
     m = tl.program_id(1) * ROWS
@@ -107,7 +110,17 @@ def product_rows(
 
 @triton.jit
 def dequantized(
-    p_w, p_scales, p_biases, p_out, count, row_words, row_groups, row_elements, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
+    p_w,
+    p_scales,
+    p_biases,
+    p_out,
+    count,
+    row_words,
+    row_groups,
+    row_elements,
+    BITS: tl.constexpr,
+    GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Weights as they lie, rounded once to the type of `p_out`: element i of a dense (rows, row_elements) matrix."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -120,7 +133,9 @@ def dequantized(
 
 
 @triton.jit
-def dequantized_words(p_w, p_scales, p_biases, p_out, words, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+def dequantized_words(
+    p_w, p_scales, p_biases, p_out, words, BITS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr
+):
     """The same for widths that divide 32, where rows lie one after another in words, groups and elements alike."""
     EACH: tl.constexpr = 32 // BITS
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -12,11 +12,12 @@ def rope(
     p_x, p_offset, p_freqs, p_out, heads, length, width, s_batch, s_head, s_step, s_offset, scale, log2_base,
     HALF: tl.constexpr, BLOCK: tl.constexpr, TRADITIONAL: tl.constexpr, GIVEN: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Pairs of elements turned by position * frequency; one (batch, head, step) row a program, `HALF` pairs of `width` elements.
+    """Pairs of elements turned by position * frequency; one (batch, head, step) row a program, `HALF` pairs of `width`
+    elements.
 
-    Frequency i is base^(-i / HALF), or 1 / freqs[i] (`GIVEN`). Pairs are (2i, 2i + 1) if `TRADITIONAL`, (i, i + HALF) otherwise.
-    `REST`: block that covers what is left unturned, 0 for none. Input strides in elements, the output is dense.
-    Angles are float64 until they are reduced to one turn: positions of a million stay exact to float32.
+    Frequency i is base^(-i / HALF), or 1 / freqs[i] (`GIVEN`). Pairs are (2i, 2i + 1) if `TRADITIONAL`, (i, i + HALF)
+    otherwise. `REST`: block that covers what is left unturned, 0 for none. Input strides in elements, the output is
+    dense. Angles are float64 until they are reduced to one turn: positions of a million stay exact to float32.
     """
     i_row = tl.program_id(0).to(tl.int64)
     i_step = i_row % length

@@ -12,10 +12,11 @@ SMALLEST = tl.constexpr(-87.33654)
 
 @triton.jit
 def exponential(x):
-    """e^x of float32 x <= 0 within 3 units in the last place: 2^n times the hardware's 2^f, |f| <= 1/2, f exact to a rounding.
+    """e^x of float32 x <= 0 within 3 units in the last place: 2^n times the hardware's 2^f, |f| <= 1/2, f exact to a
+    rounding.
 
-    The hardware's 2^(x log2(e)) alone loses a digit for large |x|, where the product is rounded. Results below 2^-126, and that of NaN,
-    are zero.
+    The hardware's 2^(x log2(e)) alone loses a digit for large |x|, where the product is rounded. Results below 2^-126,
+    and that of NaN, are zero.
     """
     n = tl.floor(tl.fma(x, LOG2_E, 0.5))
     f = tl.fma(x, LOG2_E_LOW, tl.fma(x, LOG2_E, -n))
@@ -26,8 +27,10 @@ def exponential(x):
 
 @triton.jit
 def over(b_numerator, denominator, KIND: tl.constexpr):
-    """A block over one number: rounded to nearest for float32; by the reciprocal where the result is rounded to half precision anyway."""
-    if KIND == tl.float32:
+    """A block over one number: rounded to nearest for float32; by the reciprocal where the result is rounded to half
+    precision anyway.
+    """
+    if tl.float32 == KIND:
         return tl.div_rn(b_numerator, denominator + tl.zeros_like(b_numerator))
     else:
         return b_numerator * tl.div_rn(1.0, denominator)
@@ -35,10 +38,11 @@ def over(b_numerator, denominator, KIND: tl.constexpr):
 
 @triton.jit
 def softmax(p_x, p_out, count, BLOCK: tl.constexpr, ONE: tl.constexpr):
-    """A row a program. `ONE`: the row fits a block and is read once; otherwise the maximum and sum are found online first.
+    """A row a program. `ONE`: the row fits a block and is read once; otherwise the maximum and sum are found online
+    first.
 
-    `exponential` takes NaN for a very small number, so the difference of two infinities adds nothing, and a row whose largest element is
-    infinite ends as 0 / 0. NaN elements are found by themselves.
+    `exponential` takes NaN for a very small number, so the difference of two infinities adds nothing, and a row whose
+    largest element is infinite ends as 0 / 0. NaN elements are found by themselves.
     """
     i_row = tl.program_id(0).to(tl.int64)
     p_x += i_row * count
@@ -94,7 +98,9 @@ def inverse_root(sum_of_squares, count, eps):
 
 @triton.jit
 def rms_norm(p_x, p_weight, p_out, count, eps, BLOCK: tl.constexpr, ONE: tl.constexpr, WEIGHTED: tl.constexpr):
-    """x / sqrt(mean(x^2) + eps) * weight, a row a program, in float32, rounded once. `ONE`: the row fits a block and is read once."""
+    """x / sqrt(mean(x^2) + eps) * weight, a row a program, in float32, rounded once. `ONE`: the row fits a block and is
+    read once.
+    """
     i_row = tl.program_id(0).to(tl.int64)
     p_x += i_row * count
     p_out += i_row * count
@@ -119,7 +125,16 @@ def rms_norm(p_x, p_weight, p_out, count, eps, BLOCK: tl.constexpr, ONE: tl.cons
 
 @triton.jit
 def layer_norm(
-    p_x, p_weight, p_bias, p_out, count, eps, BLOCK: tl.constexpr, ONE: tl.constexpr, WEIGHTED: tl.constexpr, BIASED: tl.constexpr
+    p_x,
+    p_weight,
+    p_bias,
+    p_out,
+    count,
+    eps,
+    BLOCK: tl.constexpr,
+    ONE: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    BIASED: tl.constexpr,
 ):
     """(x - mean) / sqrt(variance + eps) * weight + bias, a row a program; the variance from the centred values."""
     i_row = tl.program_id(0).to(tl.int64)
@@ -196,7 +211,7 @@ def folded(OP: tl.constexpr, block, axis: tl.constexpr):
 @triton.jit
 def quotient(a, b, KIND: tl.constexpr):
     """a / b, rounded to nearest in both precisions (the plain operator is approximate in float32)."""
-    if KIND == tl.float64:
+    if tl.float64 == KIND:
         return a / b
     else:
         return tl.div_rn(a, b)
@@ -231,7 +246,9 @@ def reduce_columns(
     OP: tl.constexpr, ACCUMULATOR: tl.constexpr, IDENTITY: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The middle axis (of `count`, in pieces of `part`) of a dense (outer, count, inner) array; program (block of inner, outer, piece)."""
+    """The middle axis (of `count`, in pieces of `part`) of a dense (outer, count, inner) array; program (block of
+    inner, outer, piece).
+    """
     i_outer = tl.program_id(1).to(tl.int64)
     i_part = tl.program_id(2)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -243,7 +260,9 @@ def reduce_columns(
     b_acc = tl.full([ROWS, COLUMNS], IDENTITY, ACCUMULATOR)
     for start in range(0, left, ROWS):
         mask = (start + rows < left)[:, None] & inside[None, :]
-        b_x = tl.load(p_x + (start + rows).to(tl.int64)[:, None] * inner + columns[None, :], mask, other=0).to(ACCUMULATOR)
+        b_x = tl.load(p_x + (start + rows).to(tl.int64)[:, None] * inner + columns[None, :], mask, other=0).to(
+            ACCUMULATOR
+        )
         b_acc = combined(OP, b_acc, tl.where(mask, b_x, tl.full([ROWS, COLUMNS], IDENTITY, ACCUMULATOR)))
     b_result = folded(OP, b_acc, 0)
     if MEAN:

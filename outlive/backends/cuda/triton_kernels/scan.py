@@ -25,12 +25,26 @@ def running(OP: tl.constexpr, block):
 
 
 @triton.jit
-def elements(p_row, place, last, count, step, IDENTITY: tl.constexpr, ACCUMULATOR: tl.constexpr, REVERSE: tl.constexpr, SHIFT: tl.constexpr):
-    """What is scanned at places in scan order: the row from its end if `REVERSE`, one place later (after the identity) by `SHIFT`."""
+def elements(
+    p_row,
+    place,
+    last,
+    count,
+    step,
+    IDENTITY: tl.constexpr,
+    ACCUMULATOR: tl.constexpr,
+    REVERSE: tl.constexpr,
+    SHIFT: tl.constexpr,
+):
+    """What is scanned at places in scan order: the row from its end if `REVERSE`, one place later (after the identity)
+    by `SHIFT`.
+    """
     source = place - SHIFT
     mask = (source >= 0) & (place < last)
     i = count - 1 - source if REVERSE else source
-    return tl.where(mask, tl.load(p_row + i * step, mask, other=0).to(ACCUMULATOR), tl.full(place.shape, IDENTITY, ACCUMULATOR))
+    return tl.where(
+        mask, tl.load(p_row + i * step, mask, other=0).to(ACCUMULATOR), tl.full(place.shape, IDENTITY, ACCUMULATOR)
+    )
 
 
 @triton.jit
