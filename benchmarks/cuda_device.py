@@ -10,7 +10,9 @@ repeats. `--peer`: PyTorch's products in the same process, where it is installed
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -72,6 +74,17 @@ def host_cost() -> None:
 
 
 def captured() -> None:
+    from outlive.backends.cuda.captured import CapturedLaunch
+
+    spent: list[float] = []
+    plain = CapturedLaunch.submit
+
+    def timed(self: Any, queue: Any, record: Any) -> None:
+        start = time.perf_counter()
+        plain(self, queue, record)
+        spent.append(time.perf_counter() - start)
+
+    CapturedLaunch.submit = timed  # type: ignore[method-assign]
     x, w = mx.ones((16, 64)), mx.ones((64, 64)) * 0.01
     mx.eval(x, w)
     for count in (10, 100, 1000):
@@ -86,7 +99,11 @@ def captured() -> None:
         queued = seconds(lambda f=fast: mx.async_eval(f(x)), 20)
         mx.synchronize()
         note(f"captured function of {count} kernels, host alone", queued, 1)
+        note(f"captured function of {count} kernels, its replay alone", sorted(spent[5:]), 1)
+        spent.clear()
         note(f"captured function of {count} kernels, whole", seconds(lambda f=fast: mx.eval(f(x)), 20), 1)
+        spent.clear()
+    CapturedLaunch.submit = plain  # type: ignore[method-assign]
 
 
 def many(f: Callable[[], Any]) -> list[float]:
@@ -128,6 +145,7 @@ def bandwidth() -> None:
     gelu = mx.compile(lambda x: x * 0.5 * (1 + mx.tanh(0.79788456 * (x + 0.044715 * x * x * x))))
     note("gelu float32, compiled", many(lambda: gelu(a)), CALLS, 8 * n, "B/s")
     m, row = a.reshape(-1, 4096), b[:4096]
+    half = row.astype(mx.bfloat16)
     note("add a row float32", many(lambda: m + row), CALLS, 8 * n, "B/s")
     note("transposed copy float32", many(lambda: mx.contiguous(m.T)), CALLS, 8 * n, "B/s")
     note("softmax of 4096 float32", many(lambda: mx.softmax(m, axis=-1)), CALLS, 8 * n, "B/s")
@@ -136,7 +154,7 @@ def bandwidth() -> None:
         note("rms_norm of 4096 float32", many(lambda: mx.fast.rms_norm(m, row, 1e-5)), CALLS, 8 * n, "B/s")
         note(
             "rms_norm of 4096 bfloat16",
-            many(lambda: mx.fast.rms_norm(h.reshape(-1, 4096), row, 1e-5)),
+            many(lambda: mx.fast.rms_norm(h.reshape(-1, 4096), half, 1e-5)),
             CALLS,
             4 * n,
             "B/s",

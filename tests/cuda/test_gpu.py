@@ -234,6 +234,17 @@ def test_threads_evaluate_at_once() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_of_a_quantized_product_has_the_same_bits_whatever_the_number_of_rows(dtype: str) -> None:
+    kind = getattr(mx, dtype)
+    q = mx.quantize(mx.array(values((130, 1088), "float32", 1, -1, 1)).astype(kind), group_size=64, bits=4)
+    x = mx.array(values((16, 1088), "float32", 2, -1, 1)).astype(kind)
+    whole = np.array(mx.quantized_matmul(x, *q, group_size=64, bits=4).astype(mx.float32))
+    for rows in (1, 2, 3, 5, 7, 16):
+        part = mx.quantized_matmul(x[:rows], *q, group_size=64, bits=4)
+        np.testing.assert_array_equal(np.array(part.astype(mx.float32)), whole[:rows])
+
+
 def test_a_captured_function_equals_the_plain_one() -> None:
     def f(x: Any, w: Any) -> Any:
         for _ in range(4):
