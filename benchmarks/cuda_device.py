@@ -25,6 +25,7 @@ from outlive.backends import cuda
 from outlive.graph import state
 
 CALLS = 20
+LIBRARIES = ("numpy", "triton", "cuda-bindings", "llvmlite")
 rows: dict[str, dict[str, float]] = {}
 
 
