@@ -219,9 +219,14 @@ def main() -> None:
     facts = cuda.device_facts()
     if arguments.json:
         result = {
-            "gpu": facts.name, "driver": facts.driver_version, "python": platform.python_version(), "rows": rows,
+            "gpu": facts.name,
+            "driver": facts.driver_version,
+            "python": platform.python_version(),
+            "libraries": {n: importlib.metadata.version(n) for n in LIBRARIES},
+            "commit": os.environ.get("OUTLIVE_COMMIT", ""),
+            "rows": rows,
             "host_routes": sorted(map(str, device.host_routes)),
-        }  # fmt: skip
+        }
         with open(arguments.json, "w") as file:
             json.dump(result, file, indent=1)
     print("on the host:", sorted(map(str, device.host_routes)))
