@@ -21,8 +21,9 @@ def get_active_memory() -> int:
     allocator = _allocator()
     with runtime.lock:
         runtime.drain()
+        allocator.sweep()
         ledger = allocator.ledger
-        return ledger.live + ledger.quarantined
+        return int(ledger.live + ledger.quarantined)
 
 
 def get_peak_memory() -> int:
