@@ -54,9 +54,9 @@ def test_a_failure_keeps_no_frames() -> None:
 
 
 def test_a_retry_during_a_failure_holds_nothing() -> None:
-    program = RandomProgram(5, length=20, threads=3)
+    program = RandomProgram(250, length=20, threads=2)
     with exploring():
-        outcome = run_schedule(program, RandomChoices(schedule_seed(5, 5), True), poison=PATTERNS[1])
+        outcome = run_schedule(program, RandomChoices(schedule_seed(250, 1), True), poison=PATTERNS[1])
     assert outcome.violation is None
 
 
