@@ -123,7 +123,8 @@ class Window(Primitive):
     flip: bool
 
     def workspace(self, reads: Any, writes: Any) -> int:
-        x, w, out = *reads, *writes
+        x, w = reads
+        out = writes[0]
         width = 8 if x.dtype.itemsize == 8 else 4
         taps = w.size // max(w.shape[0], 1)
         row = width * (out.size // max(out.shape[0] * out.shape[1], 1)) // max(out.shape[-1], 1) * taps * self.groups
