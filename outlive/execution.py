@@ -23,12 +23,22 @@ from outlive.runtime.origin import place, user_origin
 from outlive.runtime.stream import Stream
 
 __all__ = [
-    "ExecutionError", "ForeignError", "Foreign", "OutOfMemory", "SerializedScope", "Ticket", "audit", "audit_on_signal", "foreign", "ready",
-    "serialized", "set_watchdog",
+    "ExecutionError",
+    "Foreign",
+    "ForeignError",
+    "OutOfMemory",
+    "SerializedScope",
+    "Ticket",
+    "audit",
+    "audit_on_signal",
+    "foreign",
+    "ready",
+    "serialized",
+    "set_watchdog",
 ]  # fmt: skip
 
 
-class serialized:  # noqa: N801  (used like a function)
+class serialized:
     """A recursive, synchronous scope that keeps every other evaluation of the process out.
 
     `with serialized():` waits until no other work is in flight, then lets this thread alone evaluate, so that outside code can share its
@@ -81,12 +91,12 @@ class Foreign:
         return self.ticket
 
 
-class foreign:  # noqa: N801  (used like a function)
+class foreign:
     """Give operands to another library for the length of a scope, in the order of `stream` (None: the current one).
 
     `with foreign(stream, reads=[a], writes=[b]) as work:` `reads` are computed first. Each of `writes` gets a buffer of its own that nobody
     else sees (its old contents are copied in), so views and other arrays keep theirs. Until the work is complete no operand is donated,
-    overwritten or reused, and whatever reads a written array on any stream waits. If the scope raises, the written arrays hold that failure.
+    overwritten or reused, and whatever reads a written array on any stream waits. If the scope raises, the written arrays hold its failure.
     This thread cannot wait for its own scope: evaluating what needs it inside raises SerializedScope.
     """
 
@@ -197,7 +207,9 @@ async def ready(*arrays: array) -> None:
     import asyncio
 
     if state.runtime.gate.mine:
-        raise SerializedScope("[ready] An await inside execution.serialized() would let another task in; evaluate with mx.eval there.")
+        raise SerializedScope(
+            "[ready] An await inside execution.serialized() would let another task in; evaluate with mx.eval there."
+        )
     nodes = [a._node for a in arrays]
     evaluate_async(nodes)
     await asyncio.to_thread(evaluate, nodes)
@@ -207,7 +219,10 @@ def audit() -> str:
     """Who holds which scope, and what waits for what, with the streams' ticks; text for people."""
     runtime = state.runtime
     platform = runtime.platform
-    lines = [f"serialized scope: held by {runtime.gate.holder()}" + (f", depth {runtime.gate.held}" if runtime.gate.held else "")]
+    lines = [
+        f"serialized scope: held by {runtime.gate.holder()}"
+        + (f", depth {runtime.gate.held}" if runtime.gate.held else "")
+    ]
     if runtime.gate.held:
         lines.append(platform.stack(runtime.gate.thread).rstrip())
     for stream in list(runtime.streams):

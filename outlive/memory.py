@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from outlive.graph.state import DeviceType, backend, default_device, runtime
 from outlive.graph.state import Device as Device
+from outlive.graph.state import DeviceType, backend, default_device, runtime
 from outlive.runtime.errors import OutOfMemory
 from outlive.runtime.ledger import CATEGORIES
 
@@ -62,7 +62,9 @@ class Snapshot:
 
     def __str__(self) -> str:
         rows = [f"{name:12} {getattr(self, name):>18,}" for name in CATEGORIES if getattr(self, name)]
-        rows.append(f"{'allocated':12} {self.allocated:>18,}  of {self.cap:,} bytes, {self.buffers:,} of {self.cap_buffers:,} buffers")
+        rows.append(
+            f"{'allocated':12} {self.allocated:>18,}  of {self.cap:,} bytes, {self.buffers:,} of {self.cap_buffers:,} buffers"
+        )
         rows += [f"  {size:>16,} made at {where}" for size, where in self.largest]
         return "\n".join(rows)
 
@@ -75,15 +77,15 @@ def snapshot(device: Device | DeviceType | None = None) -> Snapshot:
         if runtime.mailbox:
             runtime.drain()
         return Snapshot(
-            *[getattr(ledger, name) for name in CATEGORIES],
-            ledger.mapped,
-            ledger.allocated,
-            ledger.cap,
-            ledger.blocks,
-            ledger.cap_blocks,
-            ledger.peak_live,
-            ledger.peak_allocated,
-            tuple(made.allocator.largest()),
+            **{name: getattr(ledger, name) for name in CATEGORIES},
+            mapped=ledger.mapped,
+            allocated=ledger.allocated,
+            cap=ledger.cap,
+            buffers=ledger.blocks,
+            cap_buffers=ledger.cap_blocks,
+            peak_live=ledger.peak_live,
+            peak_allocated=ledger.peak_allocated,
+            largest=tuple(made.allocator.largest()),
         )
 
 

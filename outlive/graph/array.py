@@ -138,7 +138,9 @@ def apply(primitive: Primitive, inputs: tuple[array, ...], result: Layout, strea
     return made
 
 
-def apply_many(primitive: Primitive, inputs: tuple[array, ...], results: tuple[Layout, ...], stream: Any = None) -> tuple[array, ...]:
+def apply_many(
+    primitive: Primitive, inputs: tuple[array, ...], results: tuple[Layout, ...], stream: Any = None
+) -> tuple[array, ...]:
     """The lazy results of a primitive with several outputs."""
     where = current_stream() if stream is None else as_stream(stream)
     origin = user_origin(1)

@@ -6,6 +6,7 @@ bfloat16 lives in buffers as unsigned 16-bit integers: no third-party number typ
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Dtype:
     def __repr__(self) -> str:
         return f"outlive.core.{self.name}"
 
-    def __reduce__(self) -> str | tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return (dtype_by_name, (self.name,))
 
 

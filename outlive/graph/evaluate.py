@@ -43,9 +43,7 @@ def build_tape(roots: Sequence[Node], mark: int) -> list[Node]:
                     "[eval] An array that stands for an argument of a transformed function has no value; evaluate outside of "
                     "grad, vmap or compile."
                 )
-            for i in node.inputs:
-                if i.data is None and i.mark != mark and i.mark != -mark:
-                    stack.append(i)
+            stack.extend([i for i in node.inputs if i.data is None and i.mark != mark and i.mark != -mark])
     return tape
 
 
@@ -102,7 +100,7 @@ def _encode_tape(tape: list[Node], touched: list[Stream]) -> None:
             if stream not in touched:
                 touched.append(stream)
         inputs = node.inputs
-        primitive = node.primitive
+        primitive: Any = node.primitive
         traced: Any = node.traced
         if traced and not traced.live:
             traced = False

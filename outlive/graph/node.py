@@ -9,7 +9,6 @@ from outlive.runtime.platform import shared
 if TYPE_CHECKING:
     from outlive.graph.primitive import Primitive
     from outlive.graph.tracing import Trace
-    from outlive.runtime.buffer import Data, View
     from outlive.runtime.layout import Layout
     from outlive.runtime.origin import Origin
     from outlive.runtime.stream import Stream
@@ -19,20 +18,26 @@ if TYPE_CHECKING:
 class Node:
     """One value of the graph.
 
-    `primitive`, `inputs`: what makes it; dropped when it is encoded, unless its trace is live. `layout`: shape and type, dense. `data`: the owner of
-    its buffer once encoded. `mark`: the tape that saw it. A placeholder of a transform has neither primitive nor data.
+    `primitive`, `inputs`: what makes it; dropped when it is encoded, unless its trace is live. `layout`: shape and type, dense. `data`:
+    the owner (`Data` or `View`) of its buffer once encoded, a tuple of owners for an op with several results. `mark`: the tape that saw
+    it. A placeholder of a transform has neither primitive nor data.
     """
 
     __slots__ = ("data", "inputs", "layout", "mark", "origin", "primitive", "stream", "traced")
 
     def __init__(
-        self, primitive: Primitive | None, inputs: tuple[Node, ...], layout: Layout, stream: Stream | None, origin: Origin | None
+        self,
+        primitive: Primitive | None,
+        inputs: tuple[Node, ...],
+        layout: Layout,
+        stream: Stream | None,
+        origin: Origin | None,
     ) -> None:
         self.primitive = primitive
         self.inputs = inputs
         self.layout = layout
         self.stream = stream
         self.origin = origin
-        self.data: Data | View | Any = None
+        self.data: Any = None
         self.mark = 0
         self.traced: Trace | bool = False

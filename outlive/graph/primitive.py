@@ -62,12 +62,13 @@ class Primitive:
             if len(table) >= LIMIT_INTERNED:
                 table.clear()
             found = table[key] = cls._new(parameters)
-        return found
+        return found  # type: ignore[no-any-return]
 
     @classmethod
     def _new(cls, parameters: tuple[Any, ...]) -> Self:
         made = object.__new__(cls)
-        for slot, value in zip(cls.__slots__, parameters, strict=True):
+        slots: tuple[str, ...] = cls.__slots__
+        for slot, value in zip(slots, parameters, strict=True):
             object.__setattr__(made, slot, value)
         return made
 
@@ -76,7 +77,8 @@ class Primitive:
 
     def parameters(self) -> tuple[Any, ...]:
         """The parameters in the order of `make`."""
-        return tuple(getattr(self, slot) for slot in type(self).__slots__)
+        slots: tuple[str, ...] = type(self).__slots__
+        return tuple(getattr(self, slot) for slot in slots)
 
     def __repr__(self) -> str:
         return f"{self.name}{self.parameters() or ''}"
@@ -96,7 +98,11 @@ class Primitive:
         return 2 * sum(max(4, layout.dtype.itemsize) * layout.size for layout in (*reads, *writes))
 
     def vjp(
-        self, primals: tuple[array, ...], cotangents: tuple[array, ...], argnums: tuple[int, ...], outputs: tuple[array, ...]
+        self,
+        primals: tuple[array, ...],
+        cotangents: tuple[array, ...],
+        argnums: tuple[int, ...],
+        outputs: tuple[array, ...],
     ) -> Sequence[array | None]:
         """Cotangents of the inputs `argnums`, in that order; None stands for zero."""
         raise ValueError(f"[{self.name}] This op has no derivative (vjp).")
@@ -105,7 +111,9 @@ class Primitive:
         """Tangents of the outputs, from tangents of the inputs `argnums`."""
         raise ValueError(f"[{self.name}] This op has no forward derivative (jvp).")
 
-    def vmap(self, inputs: tuple[array, ...], axes: tuple[int | None, ...]) -> tuple[Sequence[array], Sequence[int | None]]:
+    def vmap(
+        self, inputs: tuple[array, ...], axes: tuple[int | None, ...]
+    ) -> tuple[Sequence[array], Sequence[int | None]]:
         """The op over inputs whose batch axis is `axes[i]` (None: not batched); the outputs and their batch axes."""
         raise ValueError(f"[{self.name}] This op has no batching rule (vmap).")
 

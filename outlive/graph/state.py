@@ -118,7 +118,9 @@ def _new_backend(device: Device) -> Any:
 
         return CpuDevice(runtime)
     if factory is None:
-        from outlive.backends.cuda import open_device as factory
+        from outlive.backends.cuda import open_device
+
+        return open_device(runtime, device.index)
     return factory(runtime, device.index)
 
 

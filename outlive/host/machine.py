@@ -72,7 +72,7 @@ class Machine:
     def lock(self, name: str) -> Any:
         return threading.RLock()
 
-    def condition(self, name: str) -> threading.Condition:
+    def condition(self, name: str) -> Any:
         return threading.Condition()
 
     def queue(self, name: str) -> Any:

@@ -32,13 +32,14 @@ def fast_operator(primitive: Primitive, general: Callable[..., Any]) -> Callable
         else:
             kind = type(other)
             if kind is float:
-                if not shape.dtype.inexact:
+                if not shape.dtype.inexact:  # type: ignore[attr-defined]
                     return general(self, other)
             elif kind is not int:
                 return general(self, other)
-            b = current.constants.get((other, shape.dtype))
-            if b is None:
+            cached = current.constants.get((other, shape.dtype))
+            if cached is None:
                 return general(self, other)
+            b = cached
         stream = current.stream
         if stream is None or a.traced or current.overridden:
             return general(self, other)

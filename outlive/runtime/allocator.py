@@ -253,9 +253,12 @@ class Allocator:
     def holders(self) -> str:
         """The largest live buffers with the places that made them, as a sentence for messages."""
         largest = self.largest() or [
-            (b.size, place(b.origin)) for b in heapq.nlargest(HOLDERS_SHOWN, self.runtime.live_buffers(self.device), key=lambda b: b.size)
+            (b.size, place(b.origin))
+            for b in heapq.nlargest(HOLDERS_SHOWN, self.runtime.live_buffers(self.device), key=lambda b: b.size)
         ]
-        return f" Largest: {'; '.join(f'{size:,} bytes made at {where}' for size, where in largest)}." if largest else ""
+        return (
+            f" Largest: {'; '.join(f'{size:,} bytes made at {where}' for size, where in largest)}." if largest else ""
+        )
 
 
 __all__ = ["Allocator", "OutOfMemory", "size_class"]

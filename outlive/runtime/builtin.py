@@ -16,7 +16,7 @@ class Fill:
 
     def workspace(self, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> int:
         """Half types are filled in float32 and rounded."""
-        return 2 * 4 * sum(layout.size for layout in writes)
+        return int(2 * 4 * sum(layout.size for layout in writes))
 
     def reference(self, xp: Any, reads: tuple[Any, ...], writes: tuple[Any, ...]) -> None:
         writes[0][...] = self.value

@@ -46,7 +46,17 @@ class Donation:
 class CommandEncoder:
     """Records ops into the open command buffer of one stream."""
 
-    __slots__ = ("_allocator", "_donors", "_inputs", "_made", "_mark", "_origin", "_records", "_stream", "command_buffer")
+    __slots__ = (
+        "_allocator",
+        "_donors",
+        "_inputs",
+        "_made",
+        "_mark",
+        "_origin",
+        "_records",
+        "_stream",
+        "command_buffer",
+    )
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -271,9 +281,9 @@ class CommandEncoder:
         for data, operand in self._donors:
             data.operand = operand
         taken = {id(operand) for _, operand in self._donors}
-        for data in self._made:
-            if type(data) is Data and id(data.operand) in taken:
-                data.operand = None
+        for made in self._made:
+            if type(made) is Data and id(made.operand) in taken:
+                made.operand = None
         self._donors.clear()
         self._made.clear()
         self._inputs = ()
@@ -289,7 +299,7 @@ class CommandEncoder:
         elif type(reads) is dict:
             reads[stream] = command_buffer
         else:
-            buffer.reads = {reads.stream: reads, stream: command_buffer}  # type: ignore[union-attr]
+            buffer.reads = {reads.stream: reads, stream: command_buffer}  # type: ignore[union-attr,dict-item]
 
     def _enter_write(self, buffer: Buffer, command_buffer: CommandBuffer) -> None:
         write = buffer.write

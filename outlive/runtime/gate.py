@@ -120,7 +120,8 @@ class Gate:
     def _standstill(self) -> str:
         me = self.platform.thread_id()
         return (
-            f"outlive: {self.platform.thread_name(me)} has waited {self.watchdog_s:g} s for execution.serialized(), held by {self.holder()}.\n"
+            f"outlive: {self.platform.thread_name(me)} has waited {self.watchdog_s:g} s for execution.serialized(), "
+            f"held by {self.holder()}.\n"
             f"Waiting:\n{self.platform.stack(me)}Holding:\n{self.platform.stack(self.thread)}"
         )
 

@@ -72,6 +72,7 @@ class Platform(Protocol):
 
 _T = TypeVar("_T", bound=type)
 
+
 class Timeout(Exception):
     """Raised by `Channel.get` when nothing came in time."""
 

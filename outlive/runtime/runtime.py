@@ -52,7 +52,7 @@ class Runtime:
 
     def busy(self) -> bool:
         """Whether any stream has work committed or being recorded."""
-        for stream in self.streams:
+        for stream in self.streams:  # noqa: SIM110  (a generator would cost more than the question)
             if stream.completed != stream.committed or stream.encoder.command_buffer.records:
                 return True
         return False
@@ -102,13 +102,18 @@ class Runtime:
         while True:
             try:
                 with self.lock:
-                    return device.allocator.allocate(nbytes, None, origin)
+                    buffer: Buffer = device.allocator.allocate(nbytes, None, origin)
+                    return buffer
             except Pressure:
                 self.retire_oldest()
 
     def live_buffers(self, device: Any) -> list[Buffer]:
         """Every buffer that somebody owns, found by walking the live objects: slow, for messages and proof."""
-        found = {id(o.operand.buffer): o.operand.buffer for o in gc.get_objects() if type(o) is Data and o.operand is not None}
+        found = {
+            id(o.operand.buffer): o.operand.buffer
+            for o in gc.get_objects()
+            if type(o) is Data and o.operand is not None
+        }
         return [b for b in found.values() if b.device is device]
 
     def before_fork(self) -> None:

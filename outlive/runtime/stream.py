@@ -27,8 +27,8 @@ class Stream:
     """
 
     __slots__ = (
-        "baton", "blocked", "committed", "completed", "device", "encoder", "index", "pending", "runner", "runtime", "state", "waiting", "wake",
-        "worker",
+        "baton", "blocked", "committed", "completed", "device", "encoder", "index", "pending", "runner", "runtime", "state", "waiting",
+        "wake", "worker",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, device: Any, index: int, pending: deque[CommandBuffer]) -> None:

@@ -176,7 +176,9 @@ class Stress:
 def main() -> None:
     seconds, seed, serialized = float(sys.argv[1]), int(sys.argv[2]), "--serialized" in sys.argv
     stress = Stress(seconds, serialized)
-    works = [(stress.evaluate, seed + i) for i in range(EVALUATORS)] + [(stress.foreign, seed + 100 + i) for i in range(FOREIGN)]
+    works = [(stress.evaluate, seed + i) for i in range(EVALUATORS)] + [
+        (stress.foreign, seed + 100 + i) for i in range(FOREIGN)
+    ]
     threads = [threading.Thread(target=work, args=(s,), daemon=True) for work, s in works]
     for thread in threads:
         thread.start()

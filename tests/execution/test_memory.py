@@ -94,12 +94,16 @@ assert big.max().item() == 2
 @pytest.mark.parametrize("name", ORDERS)
 def test_cap_in_a_fresh_process(name: str):
     own = {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_CAP_")}
-    done = subprocess.run([sys.executable, "-c", HEAD + ORDERS[name]], capture_output=True, text=True, timeout=60, env=own)
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + ORDERS[name]], capture_output=True, text=True, timeout=60, env=own
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("variable", "text"), [("OUTLIVE_CAP_BYTES", "many"), ("OUTLIVE_CAP_BUFFERS", "-3")])
-def test_a_cap_from_the_environment_must_be_a_positive_number(variable: str, text: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_cap_from_the_environment_must_be_a_positive_number(
+    variable: str, text: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv(variable, text)
     done = subprocess.run([sys.executable, "-c", HEAD + "array(3)"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

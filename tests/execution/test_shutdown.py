@@ -39,7 +39,8 @@ PROGRAMS = {
     ),
     "an array kept by an atexit handler": ("import atexit; b = busy(); atexit.register(lambda: b.tolist())", 0),
     "an exception in __del__": (
-        "class C:\n    def __init__(s): s.x = busy()\n    def __del__(s): raise RuntimeError\nc = C(); os.dup2(os.open(os.devnull, os.O_WRONLY), 2)", 0,
+        "class C:\n    def __init__(s): s.x = busy()\n    def __del__(s): raise RuntimeError\n"
+        "c = C(); os.dup2(os.open(os.devnull, os.O_WRONLY), 2)", 0,
     ),
     "a signal": ("busy(); signal.signal(signal.SIGTERM, lambda *a: sys.exit(9)); os.kill(os.getpid(), signal.SIGTERM)", 9),
 }  # fmt: skip

@@ -94,7 +94,6 @@ class ManualDevice:
         """No thread runs anything."""
 
 
-
 def manual_runtime(**limits: int) -> tuple[Runtime, ManualDevice]:
     """A runtime of its own with a manual device."""
     runtime = Runtime(Machine())

@@ -122,7 +122,9 @@ class MemoryMachine(RuleBasedStateMachine):
         assert block not in [u.block for u in self.live], "a live buffer's block was given out"
         for other, n in self.touched.get(id(block), {}).items():
             if other != s:
-                assert n <= self._complete_ops(other), "a block was given out before the work of another stream on it was complete"
+                assert n <= self._complete_ops(other), (
+                    "a block was given out before the work of another stream on it was complete"
+                )
 
     @rule(s=st.integers(0, 2), n=SIZES, data=st.data())
     def op(self, s: int, n: int, data: st.DataObject) -> None:
@@ -324,7 +326,9 @@ def _write_after_read_wait_missing(monkeypatch: pytest.MonkeyPatch) -> type[Rule
         _write_after_read_wait_missing,
     ],
 )  # fmt: skip
-def test_state_machines_catch_the_fault(fault: Callable[[Any], type[RuleBasedStateMachine]], monkeypatch: pytest.MonkeyPatch):
+def test_state_machines_catch_the_fault(
+    fault: Callable[[Any], type[RuleBasedStateMachine]], monkeypatch: pytest.MonkeyPatch
+):
     machine = fault(monkeypatch)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
         run_state_machine_as_test(machine, settings=settings(CHECKS, phases=[Phase.generate]))

@@ -15,7 +15,7 @@ import numpy as np
 
 from outlive.backends.cpu.reference import run_reference
 from outlive.runtime.allocator import ALIGNMENT, Allocator
-from outlive.runtime.buffer import Buffer, Operand
+from outlive.runtime.buffer import Operand
 from outlive.runtime.command_buffer import COMPLETED, CommandBuffer, Record
 from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
@@ -68,8 +68,8 @@ class CapturedLaunch:
 class CapturedFailure(RuntimeError):
     """A kernel of a captured launch reported an error: its op, the layouts of its operands in words, and where it was made."""
 
-    def __init__(self, op: str, shapes: str, origin: Any) -> None:
-        super().__init__("the kernel reported an error")
+    def __init__(self, why: str, op: str, shapes: str, origin: Any) -> None:
+        super().__init__(why)
         self.op = op
         self.shapes = shapes
         self.origin = origin
@@ -157,15 +157,22 @@ class CpuDevice:
         except KeyError:
             return self._first_select(key, kernel, reads, writes)
 
-    def _first_select(self, key: Any, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Launch | None:
+    def _first_select(
+        self, key: Any, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
+    ) -> Launch | None:
         if self._lookup is None:
             from outlive.backends.cpu.kernels import lookup
 
             self._lookup = lookup
         found = self._lookup(kernel.name, reads, writes, kernel)
-        launch = None if found is None else Launch(*found, len(reads) + len(writes))
+        launch = None
+        if found is not None:
+            compiled, parts, static = found
+            launch = Launch(compiled, parts, static, len(reads) + len(writes))
         if getattr(kernel, "single_use", False):
-            return launch  # kept under its key, the kernel would keep what it refers to: an open file, a caller's function
+            return (
+                launch  # kept under its key, the kernel would keep what it refers to: an open file, a caller's function
+            )
         if len(self.launches) >= LIMIT_LAUNCHES:
             self.launches.clear()
         self.launches[key] = launch
@@ -298,8 +305,8 @@ class CpuDevice:
                     if isinstance(launch, CapturedLaunch):
                         raise launch.failure_at(at)
                     first += _record_at(words, at)
-                    raise RuntimeError("the kernel reported an error")
-            except Exception as error:
+                    raise RuntimeError(command_buffer.records[first][0].kernel.failure)
+            except Exception as error:  # noqa: BLE001  it belongs to the arrays of the record
                 self._fail(command_buffer, first, error)
                 program.next_record = first + 1
                 return self._execute_singly(command_buffer)
@@ -361,7 +368,7 @@ class CpuDevice:
                     run_reference(kernel, reads, writes)
                 else:
                     self._run_one(launch, reads, writes)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  it belongs to the arrays of the record
                 self._fail(command_buffer, index, error)
             except BaseException as error:
                 self._fail(command_buffer, index, RuntimeError(f"interrupted by {type(error).__name__}"))
@@ -378,7 +385,7 @@ class CpuDevice:
         pointers = [o.pointer for o in reads] + [o.pointer for o in writes]
         words = words_array("q", [launch.address, launch.count, launch.parallel, *pointers, *launch.static])
         if self._run_words(words) >= 0:
-            raise RuntimeError("the kernel reported an error")
+            raise RuntimeError(launch.kernel.failure)
 
     def _fail(self, command_buffer: CommandBuffer, index: int, error: BaseException) -> None:
         _, kernel, reads, writes, origin = command_buffer.records[index]
@@ -422,7 +429,9 @@ def _lower(records: list[Record]) -> Program:
             first = index + 1
         elif len(reads) == 2 and len(writes) == 1:
             a, b = reads
-            extend((launch.address, launch.count, launch.parallel, a.pointer, b.pointer, writes[0].pointer) + launch.static)
+            extend(
+                (launch.address, launch.count, launch.parallel, a.pointer, b.pointer, writes[0].pointer, *launch.static)
+            )
         else:
             extend((launch.address, launch.count, launch.parallel))
             extend([o.pointer for o in reads])
