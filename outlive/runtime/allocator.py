@@ -147,7 +147,8 @@ class Allocator:
 
     def _refuse(self, size: int) -> None:
         """Nothing complete is left to trim: ask for the oldest work to be retired, or refuse."""
-        if self.runtime.outstanding(self.device):
+        # Work may have ended since the last sweep, on a thread that does not need the lock: what it used is still in quarantine.
+        if self.runtime.outstanding(self.device) or self.ledger.quarantined:
             raise Pressure
         raise self.ledger.refusal(size, str(self.device), self.holders())
 
