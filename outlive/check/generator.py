@@ -155,8 +155,10 @@ class Generator:
         if a is None:
             return
         shape, dtype = self.shapes[a]
-        how = self.rng.choice(("transpose", "flatten", "part", "broadcast"))
-        if how == "transpose":
+        how = self.rng.choice(("transpose", "flatten", "part", "broadcast", "bits"))
+        if how == "bits":
+            self.add(how, (a,), (shape, dtype), self.stream())
+        elif how == "transpose":
             self.add(how, (a,), (shape[::-1], dtype), self.stream())
         elif how == "flatten":
             size = 1
@@ -340,6 +342,14 @@ class Run:
 
     def do_flatten(self, parameters: Any, a: Any) -> Any:
         return mx.reshape(a, (a.size,), stream=self.streams[parameters[0]])
+
+    def do_bits(self, parameters: Any, a: Any) -> Any:
+        """The same bits seen as integers and back: twice a view."""
+        stream = self.streams[parameters[0]]
+        if not a.ndim:
+            return a
+        integers = mx.uint32 if a.dtype.size == 4 else mx.uint16
+        return mx.view(mx.view(a, integers, stream=stream), a.dtype, stream=stream)
 
     def do_broadcast(self, parameters: Any, a: Any) -> Any:
         return mx.broadcast_to(a, (2, *a.shape), stream=self.streams[parameters[0]])

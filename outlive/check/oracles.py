@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.backends.sim.scheduler import Violation
 from outlive.runtime.buffer import Data
+from outlive.runtime.ledger import CATEGORIES
 
 if TYPE_CHECKING:
     from outlive.check.schedule import World
@@ -44,7 +45,13 @@ def check_recount(world: World) -> None:
                     "ledger", f"{ledger.allocated:,} bytes are accounted for, {device.held:,} are taken from the driver.",
                     "refunded twice, too early, or never",
                 )  # fmt: skip
-            parts = ledger.live + ledger.quarantined + ledger.cached
+            parts = sum(getattr(ledger, name) for name in CATEGORIES)
+            if ledger.reserved:
+                raise Violation("ledger", f"{ledger.reserved:,} bytes stay reserved though no allocation is under way.", "")
+            if ledger.peak_live != device.owned_peak:
+                raise Violation("ledger", f"The most that was live was {device.owned_peak:,} bytes, not {ledger.peak_live:,}.", "")
+            if ledger.blocks != len(device.cells):
+                raise Violation("ledger", f"{ledger.blocks:,} blocks are accounted for, {len(device.cells):,} are held.", "")
             if parts != ledger.allocated:
                 raise Violation("ledger", f"The ledger's rows add up to {parts:,} bytes, not to {ledger.allocated:,}.", "")
         world.scheduler.begin()

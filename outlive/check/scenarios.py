@@ -15,8 +15,8 @@ from outlive.graph.primitive import Primitive
 from outlive.runtime.errors import ExecutionError, OutOfMemory
 from outlive.runtime.layout import layout
 
-CAP_TIGHT = 12 * 256
-"""Bytes for the scenario that runs near its cap."""
+CAP_TIGHT = 5 * 256
+"""Bytes for the scenarios that run near their cap."""
 
 
 class SynchronizesInside(Primitive):
@@ -208,6 +208,21 @@ def near_the_cap() -> Any:
     return None
 
 
+def waits_for_memory() -> Any:
+    """More values in flight than the cap holds at a time: each is served by waiting for the oldest, and none is refused."""
+    a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
+    total = []
+    x = mx.arange(60, dtype=mx.float32)
+    for i in range(6):
+        y = mx.add(x, x, stream=a if i % 2 else b)
+        z = mx.max(mx.multiply(y, y, stream=a), stream=b)
+        mx.async_eval(z)
+        del y
+        total.append(z)
+    mx.eval(total)
+    return total
+
+
 def inside() -> Any:
     """An op that synchronizes in the middle of its encoding."""
     stream = mx.default_stream(mx.default_device())
@@ -309,6 +324,7 @@ SCENARIOS = (
     Scenario("fails_in_the_middle", fails_in_the_middle),
     Scenario("reused_after_a_failure", reused_after_a_failure),
     Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
+    Scenario("waits_for_memory", waits_for_memory, CAP_TIGHT + 8 * 64, faults=False),
     *(
         Scenario(f.__name__, f)
         for f in (inside, two_threads, outside_work, half_sums, padded_convolution, padded, compiled)

@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 _expected: dict[int, str | None] = {}
 
 
-def _expectation(index: int, scenario: Scenario) -> str | None:
+def expectation(index: int, scenario: Scenario) -> str | None:
     """The sequential digest of a program of the battery, computed once, by the healthy runtime."""
     if index not in _expected:
         _expected[index] = expect(scenario.program).comparable
@@ -50,7 +50,7 @@ def hunt(mutant: Mutant, seed: int, limit: int = LIMIT_SCHEDULES) -> tuple[int |
     """(schedules until the mutant was caught, oracle, program) of one trial."""
     for index in range(limit):
         scenario = battery(index)
-        expected = _expectation(index, scenario)
+        expected = expectation(index, scenario)
         choices = RandomChoices(schedule_seed(seed, index), scenario.faults)
         with mutant.switched_on():
             outcome = run_schedule(

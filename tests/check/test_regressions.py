@@ -9,6 +9,7 @@ from outlive.backends.sim.arena import PATTERNS
 from outlive.backends.sim.choices import RandomChoices
 from outlive.check.explore import Options, expect, explore, judge, schedule_seed
 from outlive.check.generator import RandomProgram
+from outlive.check.scenarios import SCENARIOS
 from outlive.check.schedule import run_schedule
 from outlive.check.surroundings import exploring
 from outlive.runtime.errors import ExecutionError, Failure
@@ -63,4 +64,10 @@ def test_a_retry_during_a_failure_holds_nothing() -> None:
 def test_retiring_never_waits_beyond_the_last_commit() -> None:
     program = RandomProgram(49, length=20, threads=2)
     done = explore(program, Options(schedules=30, seed=49, profile="cpu", limit_steps=60_000, shrink=False))
+    assert [str(f) for f in done.findings] == []
+
+
+def test_memory_that_just_became_free_is_not_refused() -> None:
+    (scenario,) = [s for s in SCENARIOS if s.name == "waits_for_memory"]
+    done = explore(scenario.program, Options(schedules=200, cap=scenario.cap, faults=False, profile="cpu", shrink=False))
     assert [str(f) for f in done.findings] == []

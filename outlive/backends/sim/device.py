@@ -47,10 +47,14 @@ class WatchedAllocator(Allocator):
 
     def allocate(self, nbytes: int, stream: Stream | None, origin: Origin | None = None) -> Buffer:
         buffer = super().allocate(nbytes, stream, origin)
+        device = self.device
+        device.owned += buffer.size
+        device.owned_peak = max(device.owned_peak, device.owned)
         watched(self.device, lambda: self.witness.issued(buffer, None if stream is None else stream.index, origin))
         return buffer
 
     def release(self, buffer: Buffer) -> None:
+        self.device.owned -= buffer.size
         watched(self.device, lambda: self.witness.released(buffer))
         super().release(buffer)
 
@@ -79,7 +83,9 @@ class SimMemory:
         self.ledger = Ledger(runtime.platform.memory_bytes())
         self.allocator: Allocator = WatchedAllocator(self, self.ledger, runtime, self.witness)
         self.launches: dict[Any, Any] = _Launches()
-        self.held = 0
+        self.held = self.owned = self.owned_peak = 0
+        """Bytes taken from the driver; bytes that the allocator handed out and did not get back, now and at most."""
+        self.cells: set[Cell] = set()
 
     def __repr__(self) -> str:
         return f"Device({self.name}, {self.index})"
@@ -91,6 +97,7 @@ class SimMemory:
             raise MemoryError("[sim] The schedule lets this allocation fail.")
         cell = self.arena.obtain(size)
         self.held += size
+        self.cells.add(cell)
         watched(self, self._check_ledger)
         return cell.pointer, cell
 
@@ -115,6 +122,7 @@ class SimMemory:
         self.witness.freed(cell)
         self.arena.give_back(cell)
         self.held -= cell.size
+        self.cells.remove(cell)
 
     def view(self, memory: Cell, layout: Any, offset: int) -> np.ndarray:
         return self.arena.view(memory, layout, offset)
