@@ -21,12 +21,14 @@ SHARE_PER_THREAD = 1 << 32
 @dataclass(frozen=True)
 class CpuKernel:
     """A compiled kernel. name: unique, says op, types and variant. address: of its entry. order_class: how one output
-    element is summed (kernels of one class give the same bits). guard: how its memory accesses are tested."""
+    element is summed (kernels of one class give the same bits). guard: how its memory accesses are tested. failure: what
+    a nonzero return says, in words."""
 
     name: str
     address: int
     order_class: str
     guard: str = "native"
+    failure: str = "the kernel reported an error"
 
 
 Selection = tuple[CpuKernel, int, tuple[int, ...]]

@@ -36,8 +36,8 @@ def captured(program: Any) -> CapturedLaunch | None:
         words += launch.static
         assert len(words) == starts[-1] + HEADER_WORDS + launch.count
     sources = tuple([
-        (kernel.name, ", ".join([repr(program.operands[n].layout) for n in reads]) or "none", origin)
-        for _, kernel, reads, _, origin in program.records
+        (launch.kernel.failure, kernel.name, ", ".join([repr(program.operands[n].layout) for n in reads]) or "none", origin)
+        for launch, kernel, reads, _, origin in program.records
     ])  # fmt: skip
     return _Words(np.array(words, np.int64), np.array(places), np.array(bases), starts, sources)
 
@@ -45,7 +45,7 @@ def captured(program: Any) -> CapturedLaunch | None:
 class _Words(CapturedLaunch):
     """`template`: the word list with offsets in place of pointers; `places`: where they stand; `bases`: whose they are.
 
-    `starts`: where each kernel's record begins; `sources`: its op, operands and origin, for messages.
+    `starts`: where each kernel's record begins; `sources`: what its failure means, its op, operands and origin.
     """
 
     __slots__ = ("bases", "places", "sources", "starts", "template")
@@ -56,7 +56,7 @@ class _Words(CapturedLaunch):
         places: np.ndarray,
         bases: np.ndarray,
         starts: list[int],
-        sources: tuple[tuple[str, str, Any], ...],
+        sources: tuple[tuple[str, str, str, Any], ...],
     ) -> None:
         self.template = template
         self.places = places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir
@@ -55,6 +56,7 @@ def _select_take(reads: list, writes: list, params: Any) -> Selection | None:
     outer, size = math.prod(source.shape[:axis]), source.shape[axis]
     row_bytes = math.prod(source.shape[axis + 1 :]) * storage.bytes
     kernel = library.compiled(f"take_{indices.dtype.name}", lambda k: _write_take(k, index), "copy")
+    kernel = replace(kernel, failure=f"an index is out of range for axis {axis} with size {size}")
     shares = min(outer * indices.size, outer * indices.size * row_bytes // _PART_BYTES)
     return kernel, shares, (outer, size, indices.size, row_bytes)
 

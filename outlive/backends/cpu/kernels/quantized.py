@@ -1,7 +1,7 @@
-"""Routes of products with affine-quantized weights, x @ w^T: which order and which registers a call takes.
+"""Routes of products with quantized weights, x @ w^T: which order and which registers a call takes.
 
-On x86-64 every product is of class `q_groups`, whatever its number of rows and the processor's registers; elsewhere
-all are of class `q_float`.
+A format has one order class, whatever a call's number of rows and the processor's registers: on x86-64 `q_groups` for
+affine weights of 2, 4 and 8 bits (elsewhere `q_float`), and `q_values` for every other format.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import FLOAT, LANES, STORAGES, Storage
 from outlive.backends.cpu.kernels.quantized_float import BITS, GROUPS, Geometry, write_float
+from outlive.backends.cpu.kernels.quantized_panels import write_panels
 from outlive.backends.cpu.kernels.quantized_planes import write_planes
 from outlive.backends.cpu.kernels.quantized_tiles import DEPTH_MAX as TILE_DEPTH_MAX
 from outlive.backends.cpu.kernels.quantized_tiles import tile_pass_rows, write_tiles
+from outlive.backends.cpu.kernels.quantized_values import format_of
 from outlive.backends.cpu.pool import thread_count
 
 _SCRATCH_BYTES = 1 << 20
@@ -40,15 +42,22 @@ def affine(reads: list, params: Any) -> tuple[int, int, Storage, Storage] | None
 
 
 def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
-    known = affine(reads, params)
     x, w, out = reads[0].layout, reads[1].layout, writes[0].layout
-    if known is None or not params.transpose or len(w.shape) != 2 or not out.contiguous or not x.shape:
+    if not params.transpose or len(w.shape) != 2 or not out.contiguous or not x.shape:
         return None
     depth, columns = x.shape[-1], w.shape[0]
     if not 0 < depth <= _DEPTH_MAX or out.dtype.name != x.dtype.name:
         return None
+    return select_rows(reads, params, x.size // depth, columns, depth)
+
+
+def select_rows(reads: list, params: Any, rows: int, columns: int, depth: int) -> Selection | None:
+    """The kernel of `rows` rows of x times one matrix of the weights; reads: x, words, scales, and biases."""
+    known = affine(reads, params)
+    if known is None:
+        return _select_panels(reads, params, rows, columns, depth)
     bits, group, x_type, scale_type = known
-    g, rows = Geometry(bits, group), x.size // depth
+    g = Geometry(bits, group)
     parts = rows * columns * depth // _PART_WORK
     fits = depth <= TILE_DEPTH_MAX and group >= LANES * g.subplanes
     if rows >= _ROWS_OF_TILES and features().amx and fits:
@@ -65,6 +74,16 @@ def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
         words = (rows, columns, depth, max(1, min(rows, _SCRATCH_BYTES // (4 * depth))))
     name = f"{kind}_{bits}b{group}_{x_type.name}_{scale_type.name}"
     kernel = library.compiled(name, lambda k: write(k, g, x_type, scale_type), f"{order}_{bits}b{group}")
+    return kernel, (SHARE_PER_THREAD | parts if parts > 1 else 0), words
+
+
+def _select_panels(reads: list, params: Any, rows: int, columns: int, depth: int) -> Selection | None:
+    f, x_type = format_of(reads, params), STORAGES.get(reads[0].layout.dtype.name)
+    if f is None or x_type is None or x_type.compute != FLOAT or not reads[0].layout.contiguous:
+        return None
+    kernel = library.compiled(f"q_panels_{f.label}_{x_type.name}", lambda k: write_panels(k, f, x_type), "q_values")
+    parts = min(rows * columns * depth // _PART_WORK, columns)
+    words = (rows, columns, depth, max(1, min(rows, _SCRATCH_BYTES // (4 * depth))))
     return kernel, (SHARE_PER_THREAD | parts if parts > 1 else 0), words
 
 
