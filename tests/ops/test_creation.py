@@ -140,8 +140,13 @@ def test_triangles_equal_the_reference(reference, op, data, dtype, shape, k):
 def test_diagonals_and_traces_equal_the_reference(reference, data, dtype, shape, offset):
     axes = data.draw(st.permutations(range(len(shape))))[:2]
     a = data.draw(arrays(dtype, shape, special=False))
-    same(reference, Call("diagonal", (a, offset, *axes)))
-    same(reference, Call("trace", (a, offset, *axes)), "sum")
+    want = np.diagonal(a.values(), offset, *axes)
+    if want.size:
+        same(reference, Call("diagonal", (a, offset, *axes)))
+        same(reference, Call("trace", (a, offset, *axes)), "sum")
+    else:  # the reference may die of an empty diagonal that starts outside of its array
+        assert OURS.perform(Call("diagonal", (a, offset, *axes))).value.resolved().shape == want.shape
+        assert not np.any(OURS.perform(Call("trace", (a, offset, *axes))).value.values())
 
 
 @settings(max_examples=examples(40))

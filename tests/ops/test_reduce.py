@@ -51,6 +51,7 @@ def _float64(op: str, a: np.ndarray, axis: object) -> np.ndarray:
     return getattr(np, op)(a.astype(np.float64), axis=axis)
 
 
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
 @pytest.mark.parametrize("op", ["sum", "mean", "var", "std", "prod"])
 @settings(max_examples=examples(60))
 @given(data=st.data(), dtype=dtypes(FLOATS), shape=shapes(elements_max=4096))
