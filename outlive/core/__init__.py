@@ -64,8 +64,8 @@ from outlive.ops.gather_matmul import *  # noqa: F403
 from outlive.ops.hadamard import *  # noqa: F403
 from outlive.ops.index import *  # noqa: F403
 from outlive.ops.join import *  # noqa: F403
-from outlive.ops.linalg import norm as matrix_norm
 from outlive.ops.matmul import *  # noqa: F403
+from outlive.ops.norm import matrix_norm
 from outlive.ops.quantize import *  # noqa: F403
 from outlive.ops.quantized_matmul import *  # noqa: F403
 from outlive.ops.reduce import *  # noqa: F403

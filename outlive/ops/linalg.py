@@ -15,17 +15,15 @@ import numpy as np
 
 from outlive.graph.array import apply, apply_many, array
 from outlive.graph.primitive import Primitive
-from outlive.ops.common import Dtype, as_array, broadcast_shapes, dtypes, layout, normal_axis, promote
+from outlive.ops.common import Dtype, as_array, broadcast_shapes, dtypes, layout, promote
 from outlive.ops.creation import eye, tril, triu, zeros, zeros_like
 from outlive.ops.elementwise import divide, maximum, multiply, where
-from outlive.ops.join import concatenate, stack
 from outlive.ops.matmul import matmul
 from outlive.ops.reduce import max as amax
-from outlive.ops.reduce import min as amin
 from outlive.ops.reduce import sum as asum
-from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, moveaxis, reshape, squeeze, swapaxes
+from outlive.ops.shape import batch_first, batch_size, broadcast_to, expand_dims, squeeze, swapaxes
 from outlive.ops.slicing import axis_range
-from outlive.ops.unary import abs, astype, conjugate, negative, sqrt, square
+from outlive.ops.unary import astype, conjugate, negative
 from outlive.runtime.layout import Layout
 
 REAL = (dtypes.float32, dtypes.float64)
@@ -173,7 +171,8 @@ class Factorization(MatrixOp):
             out[...] = result
 
 
-def _real(dtype: Dtype) -> Dtype:
+def real_type(dtype: Dtype) -> Dtype:
+    """The type of the absolute values of numbers of `dtype`."""
     return dtypes.float32 if dtype is dtypes.complex64 else dtype
 
 
@@ -202,7 +201,7 @@ class SVD(Factorization):
     def results(self, *operands: Layout) -> tuple[Layout, ...]:
         a = operands[0]
         rows, columns = a.shape[-2:]
-        values = _of(a, min(rows, columns), dtype=_real(a.dtype))  # type: ignore[arg-type]
+        values = _of(a, min(rows, columns), dtype=real_type(a.dtype))  # type: ignore[arg-type]
         return _of(a, rows, rows), values, _of(a, columns, columns)
 
     def compute(self, xp: Any, a: Any) -> Sequence[Any]:
@@ -215,7 +214,7 @@ class SingularValues(Factorization):
 
     def results(self, *operands: Layout) -> tuple[Layout, ...]:
         a = operands[0]
-        return (_of(a, min(a.shape[-2:]), dtype=_real(a.dtype)),)  # type: ignore[arg-type]
+        return (_of(a, min(a.shape[-2:]), dtype=real_type(a.dtype)),)  # type: ignore[arg-type]
 
     def compute(self, xp: Any, a: Any) -> Sequence[Any]:
         return (xp.linalg.svd(a, compute_uv=False),)
@@ -256,7 +255,7 @@ class Eigh(Factorization):
 
     def results(self, *operands: Layout) -> tuple[Layout, ...]:
         a = operands[0]
-        return _of(a, a.shape[-1], dtype=_real(a.dtype)), a.dense  # type: ignore[arg-type]
+        return _of(a, a.shape[-1], dtype=real_type(a.dtype)), a.dense  # type: ignore[arg-type]
 
     def compute(self, xp: Any, a: Any) -> Sequence[Any]:
         return tuple(xp.linalg.eigh(a, UPLO=self.triangle))
@@ -290,7 +289,7 @@ class EigenvaluesHermitian(Factorization):
 
     def results(self, *operands: Layout) -> tuple[Layout, ...]:
         a = operands[0]
-        return (_of(a, a.shape[-1], dtype=_real(a.dtype)),)  # type: ignore[arg-type]
+        return (_of(a, a.shape[-1], dtype=real_type(a.dtype)),)  # type: ignore[arg-type]
 
     def compute(self, xp: Any, a: Any) -> Sequence[Any]:
         return (xp.linalg.eigvalsh(a, UPLO=self.triangle),)
@@ -590,102 +589,7 @@ def pinv(a: array, *, stream: Any = None) -> array:
     return matmul(multiply(left, expand_dims(weights, -2)), right, stream=stream)
 
 
-def cross(a: array, b: array, axis: int = -1, *, stream: Any = None) -> array:
-    """Cross products of vectors of 3 (or 2, then with a third element 0) along `axis`; other axes broadcast.
-
-    Raises ValueError for other lengths, IndexError for an axis out of range.
-    """
-    a, b = (moveaxis(as_array(v), axis, -1) for v in (a, b))
-    if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ValueError(
-            f"[linalg.cross] Vectors have 2 or 3 elements; got shapes {a.shape} and {b.shape} (axis last)."
-        )
-    ax, ay, az = _components(a)
-    bx, by, bz = _components(b)
-    parts = [ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx]
-    return moveaxis(stack(parts, -1), -1, axis, stream=stream)
-
-
-def _components(v: array) -> list[array]:
-    """The three components along the last axis."""
-    if v.shape[-1] == 2:
-        v = concatenate([v, zeros_like(axis_range(v, v.ndim - 1, 0, 1))], -1)
-    return [squeeze(axis_range(v, v.ndim - 1, i, 1), -1) for i in range(3)]
-
-
-Order = int | float | str | None
-
-
-def norm(
-    a: Any, /, ord: Order = None, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: Any = None
-) -> array:
-    """Norms of vectors (one axis) or matrices (two axes); without `ord` the 2-norm of all elements, or along `axis`.
-
-    Vectors: any number, inf and -inf. Matrices: 'fro', 'nuc', 1, -1, 2, -2, inf, -inf. Integers are taken as float32.
-    Raises ValueError
-    for other orders or numbers of axes.
-    """
-    a = as_array(a)
-    a = a if a.dtype.inexact else astype(a, dtypes.float32)
-    result = _real(a.dtype)
-    return astype(_norm(astype(a, dtypes.float32) if a.dtype.half else a, ord, axis, keepdims), result, stream=stream)
-
-
-def _norm(a: array, order: Order, axis: int | Sequence[int] | None, keepdims: bool) -> array:
-    axes = list(range(a.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    axes = [normal_axis("linalg.norm", i, a.ndim) for i in axes]
-    if len(axes) > 2 and (order is not None or axis is not None):
-        raise ValueError(f"[linalg.norm] A norm goes over one axis or two; got {len(axes)} for shape {a.shape}.")
-    if order is None:
-        return _root_of_squares(a, axes, keepdims)
-    if len(axes) == 1:
-        return _vector_norm(a, order, axes[0], keepdims)
-    if len(axes) == 2:
-        return _matrix_norm(a, order, axes[0], axes[1], keepdims)
-    raise ValueError(f"[linalg.norm] A norm of order {order!r} needs an axis; got shape {a.shape}.")
-
-
-def _root_of_squares(a: array, axes: int | Sequence[int], keepdims: bool) -> array:
-    return sqrt(asum(square(abs(a)), axes, keepdims))
-
-
-def _vector_norm(a: array, order: Any, axis: int, keepdims: bool) -> array:
-    if isinstance(order, str):
-        raise ValueError(f"[linalg.norm] Order {order!r} is for matrices; a vector takes a number.")
-    size = abs(a)
-    if order == float("inf"):
-        return amax(size, axis, keepdims)
-    if order == float("-inf"):
-        return amin(size, axis, keepdims)
-    if order == 0:
-        return asum((size != 0).astype(size.dtype), axis, keepdims)
-    if order == 1:
-        return asum(size, axis, keepdims)
-    if order == 2:
-        return _root_of_squares(a, axis, keepdims)
-    return asum(size**order, axis, keepdims) ** (1.0 / order)
-
-
-def _matrix_norm(a: array, order: Any, row: int, column: int, keepdims: bool) -> array:
-    if order in ("fro", "f"):
-        return _root_of_squares(a, (row, column), keepdims)
-    if order in (1, -1, float("inf"), float("-inf")):
-        along, over = (row, column) if order in (1, -1) else (column, row)
-        sums = asum(abs(a), along, keepdims=True)
-        out = (amax if order > 0 else amin)(sums, over, keepdims=True)
-    elif order in ("nuc", 2, -2):
-        turned = moveaxis(moveaxis(a, row, -1), column - (row < column), -1)
-        values = svd(turned, compute_uv=False)
-        made = asum(values, -1) if order == "nuc" else (amax if order == 2 else amin)(values, -1)
-        return expand_dims(made, sorted((row, column))) if keepdims else made
-    else:
-        raise ValueError(
-            f"[linalg.norm] No matrix norm has order {order!r}; use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."
-        )
-    return out if keepdims else reshape(out, tuple(n for i, n in enumerate(out.shape) if i not in (row, column)))
-
-
 __all__ = [
-    "cholesky", "cholesky_inv", "cross", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lu", "lu_factor",
-    "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "tri_inv",
+    "cholesky", "cholesky_inv", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lu", "lu_factor", "pinv", "qr",
+    "slogdet", "solve", "solve_triangular", "svd", "tri_inv",
 ]  # fmt: skip
