@@ -156,7 +156,7 @@ class Side:
         if isinstance(value, Array):
             return self._build_array(value)
         if isinstance(value, Dtype):
-            return getattr(self.mx, value.name)
+            return getattr(self.mx, _api_name(value.name))
         if isinstance(value, (list, tuple)):
             return type(value)(self.build(item) for item in value)
         if isinstance(value, dict):
