@@ -183,6 +183,54 @@ def test_a_fault_loses_the_device_and_nothing_else(driver: FakeDriver) -> None:
         assert np.array(mx.array([1.0]) + 1.0).tolist() == [2.0]
 
 
+def test_an_interrupt_while_launching_fails_that_command_buffer_alone(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = mx.array(np.ones(3, np.float32))
+    mx.eval(x + 1.0)
+    launch = driver.launch
+
+    def interrupted(words: object, stream: int) -> tuple[int, int]:
+        monkeypatch.setattr(driver, "launch", launch)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "launch", interrupted)
+    bad = x + 2.0
+    with pytest.raises(KeyboardInterrupt):
+        mx.eval(bad)
+    with pytest.raises(ExecutionError, match="interrupted by KeyboardInterrupt"):
+        np.array(bad)
+    assert np.array(x + 3.0).tolist() == [4.0] * 3
+
+
+def test_memory_queries_see_what_the_device_finished_though_nobody_waited(driver: FakeDriver) -> None:
+    x = mx.array(np.ones(1000, np.float32))
+    mx.eval(x, x + 1.0, x + 2.0)  # the numbers stay
+    before = mx.get_active_memory()
+    mx.async_eval(x + 1.0, x + 2.0)
+    gc.collect()
+    (stream,) = [s for s in state.runtime.streams if s.device is gpu()]
+    driver.synchronize(stream.state.handle)
+    mx.clear_cache()
+    assert mx.get_active_memory() == before
+
+
+def test_a_kernel_that_waits_for_its_own_stream_is_refused(driver: FakeDriver) -> None:
+    stream = mx.default_stream(GPU)
+    x = mx.array(np.ones(3, np.float32))
+    mx.eval(x)
+    stream.runner = 1
+    stream.baton.acquire()
+    try:
+        y = x + 1.0
+        with pytest.raises(RuntimeError, match="same stream"):
+            mx.eval(y)
+    finally:
+        stream.runner = 0
+        stream.baton.release()
+    assert np.array(y).tolist() == [2.0] * 3
+
+
 def test_running_out_of_memory_is_caught_and_the_next_op_works(driver: FakeDriver) -> None:
     with pytest.raises(OutOfMemory, match="live"):
         mx.eval([mx.array(np.ones(1 << 26, np.float32)) for _ in range(5)])

@@ -15,7 +15,7 @@ import numpy as np
 from outlive.backends.cuda.arrays import DeviceMemory, device_array, host_array
 from outlive.backends.cuda.launches import NOTHING, Transfer
 from outlive.backends.cuda.queue import Queue
-from outlive.backends.cuda.reference import select_reference
+from outlive.backends.cuda.reference import ForeignLaunch, select_reference
 from outlive.runtime.allocator import Allocator
 from outlive.runtime.buffer import Operand
 from outlive.runtime.builtin import Workspaced
@@ -34,10 +34,20 @@ LIMIT_LAUNCHES = 1 << 14
 HEADROOM_BYTES = 1 << 30
 """What the cap leaves to libraries and contexts, at most a sixteenth of the card."""
 
+FORKED = "this process was forked after CUDA was used, and a driver's context does not survive that"
+PAUSE_S = 0.001
 COUNTER_BYTES = 8
 LIMIT_STREAMS = 4096
 
 _devices: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
+
+
+class _Allocator(Allocator):
+    """Asks the device what it passed before it looks at the quarantine: nobody else does while nobody waits."""
+
+    def sweep(self) -> int:
+        self.device.poll()
+        return super().sweep()
 
 
 class CudaDevice:
@@ -56,7 +66,7 @@ class CudaDevice:
         self.bind()
         driver.prepare()
         self.ledger = Ledger(driver.free_memory() - min(HEADROOM_BYTES, self.facts.memory // 16))
-        self.allocator = Allocator(self, self.ledger, runtime)
+        self.allocator = _Allocator(self, self.ledger, runtime)
         self.failures = runtime.failures
         self.launches: dict[Any, Any] = {}
         self.host_routes: dict[Any, str] = {}
@@ -164,6 +174,8 @@ class CudaDevice:
     def _choose(self, kernel: Any, reads: Any, writes: Any) -> Any:
         if kernel.name == "migrate":
             return Transfer(reads[0].layout.nbytes)
+        if kernel.name == "foreign":
+            return ForeignLaunch()
         if not any(o.layout.size for o in writes):
             return NOTHING
         if self._library is None:
@@ -209,27 +221,49 @@ class CudaDevice:
             worker = stream.worker = self.runtime.platform.thread(lambda: self._work(stream), f"outlive {stream}")
             worker.start()
         else:
-            with stream.wake:
-                stream.wake.notify_all()
+            queue.notify()
 
     def _work(self, stream: Stream) -> None:
+        """The worker of a stream: launches what waits for the host, whenever no other thread does."""
+        queue, runtime = stream.state, self.runtime
         while True:
             with stream.wake:
-                while not stream.state.waiting:
-                    if self.runtime.stopping:
-                        return
+                while not runtime.stopping and (stream.waiting or not queue.waiting):
                     stream.wake.wait()
-            stream.state.launch_through(stream.committed)
+            if runtime.stopping:
+                return
+            queue.launch_through(stream.committed)
+            if runtime.paused:
+                runtime.platform.sleep(PAUSE_S)  # a fork is under way
 
     def stop(self, stream: Stream) -> None:
         """End the stream's worker, and let the device finish what it was given."""
+        queue = stream.state
         if stream.worker is not None:
-            with stream.wake:
-                stream.wake.notify_all()
+            if stream.blocked is not None:
+                stream.blocked.abandon()
+            queue.notify()
             stream.worker.join()
-        if stream.state is not None and not self.lost:
+        if queue is not None and not self.lost:
             self.bind()
-            self.driver.synchronize(stream.state.handle)
+            self.driver.synchronize(queue.handle)
+
+    def after_fork_in_child(self, stream: Stream) -> None:
+        """A driver's context does not survive a fork: what is on the device is lost to the child."""
+        self.lost = FORKED
+        if stream.state is not None:
+            stream.state.forget()
+
+    def raw_stream(self, stream: Stream) -> int:
+        """The driver's handle of a stream, for other libraries."""
+        with self.runtime.lock:
+            return self.queue(stream).handle
+
+    def poll(self) -> None:
+        """Retire what the device passed, without waiting."""
+        for stream in self.runtime.streams:
+            if stream.device is self and stream.state is not None:
+                stream.state.poll()
 
     def wait(self, stream: Stream, tick: int) -> None:
         """Return when `tick` is complete."""
@@ -267,10 +301,9 @@ UNREPEATED = frozenset({"foreign"})
 
 
 def _forked() -> None:
+    """Also devices without a stream are lost to a forked child."""
     for device in _devices:
-        device.lost = (
-            f"process {os.getpid()} was forked after CUDA was used, and a driver's context does not survive that"
-        )
+        device.lost = FORKED
 
 
 os.register_at_fork(after_in_child=_forked)

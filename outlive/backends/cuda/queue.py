@@ -59,32 +59,80 @@ class Queue:
         self.advance_if_free()
 
     def advance_if_free(self) -> None:
-        """Launch what does not block, unless another thread is launching."""
-        baton = self.stream.baton
-        if baton.acquire(blocking=False):
-            try:
-                self._advance(0)
-            finally:
-                baton.release()
+        """Launch what does not block, unless a thread is launching already."""
+        stream = self.stream
+        if not stream.baton.acquire(False):
+            return
+        if stream.runner:  # this very thread, further out
+            stream.baton.release()
+        else:
+            self._run(0)
 
     def launch_through(self, tick: int) -> None:
-        """Return when everything up to `tick` is with the driver; waits for the host's work where it must."""
-        if self.launched < tick:
-            with self.stream.baton:
-                self._advance(tick)
+        """Return when everything up to `tick` is with the driver; waits for the host's work where it must.
+
+        Raises SerializedScope where this thread would wait for its own foreign scope, RuntimeError where it launches already.
+        """
+        stream = self.stream
+        while self.launched < tick and (stream.baton.acquire(False) or self._take_baton(tick)):
+            if stream.runner:
+                stream.baton.release()
+                raise RuntimeError(
+                    f"[wait] Work that runs on {stream} waits for the same stream; a kernel or callback must not evaluate "
+                    "arrays of its stream."
+                )
+            self._run(tick)
+
+    def _take_baton(self, tick: int) -> bool:
+        """Wait until the launching thread launched `tick` (False), or left the baton to this one (True)."""
+        stream = self.stream
+        if stream.blocked is not None:
+            stream.blocked.refuse_opener()
+        thread = self.device.runtime.platform.thread_id()
+        stream.waiting.add(thread)  # before looking: the runner moves on first and looks for waiters then
+        try:
+            with stream.wake:
+                while self.launched < tick:
+                    if stream.baton.acquire(False):
+                        return True
+                    stream.wake.wait()
+            return False
+        finally:
+            stream.waiting.discard(thread)
+
+    def _run(self, tick: int) -> None:
+        """Launch, holding the baton; release it."""
+        stream = self.stream
+        stream.runner = self.device.runtime.platform.thread_id()
+        try:
+            self._advance(tick)
+        finally:
+            stream.runner = 0
+            stream.baton.release()
+            if stream.waiting or (self.waiting and stream.worker is not None):
+                self.notify()
+
+    def notify(self) -> None:
+        """Let threads look again at what this stream launched."""
+        with self.stream.wake:
+            self.stream.wake.notify_all()
 
     def _advance(self, tick: int) -> None:
         """Launch in order; up to `tick` whatever it takes, beyond it only what does not block (under the baton)."""
         waiting = self.waiting
-        while waiting:
+        while waiting and not self.device.runtime.paused:
             command_buffer = waiting[0]
             may_block = command_buffer.tick <= tick
             if not may_block and (command_buffer.program.blocks or not self._ready(command_buffer)):
                 return
             self._meet(command_buffer)
-            self._launch(command_buffer)
-            waiting.popleft()
-            self.launched = command_buffer.tick
+            try:
+                self._launch(command_buffer)
+            finally:
+                waiting.popleft()
+                self.launched = command_buffer.tick
+            if self.stream.waiting:
+                self.notify()
 
     def _ready(self, command_buffer: CommandBuffer) -> bool:
         """Whether everything that it waits for is complete, or is with the driver so that a stream can wait for it."""
@@ -114,21 +162,26 @@ class Queue:
             self.device.lose(str(error))
 
     def _launch(self, command_buffer: CommandBuffer) -> None:
+        """Launch a command buffer's records, and what tells of its end. An interrupt fails it, since how far it came is unknown."""
         device = self.device
+        records = command_buffer.records
         failed = True
-        event = 0
-        if not device.lost:
-            device.bind()
-            self._program = command_buffer.program
-            failed = self._launch_records(command_buffer)
-        if not device.lost:
-            event = self._end(command_buffer.tick)
-        if device.lost:
-            self._fail_all(command_buffer.records, device.loss())
-        with self._lock:
-            self._inflight.append((command_buffer, event, failed))
-        if device.lost:
-            self.retire(command_buffer.tick)
+        try:
+            if not device.lost:
+                device.bind()
+                self._program = command_buffer.program
+                failed = self._launch_records(command_buffer)
+        except BaseException as error:
+            self._fail_all(records, RuntimeError(f"interrupted by {type(error).__name__}"))
+            raise
+        finally:
+            event = 0 if device.lost else self._end(command_buffer.tick)
+            if device.lost:
+                self._fail_all(records, device.loss())
+            with self._lock:
+                self._inflight.append((command_buffer, event, failed))
+            if device.lost:
+                self.retire(command_buffer.tick)
 
     def _end(self, tick: int) -> int:
         """Queue what tells that `tick` is passed; its event."""
@@ -255,6 +308,17 @@ class Queue:
                     self._events.append(event)
                 if trace is not None:
                     trace.completed(command_buffer)
+
+    def forget(self) -> None:
+        """In a forked child, where the driver's context does not exist: nothing of this stream will ever complete."""
+        self._lock = self.device.runtime.platform.lock(f"completion of {self.stream}")
+        for command_buffer in (*[c for c, _, _ in self._inflight], *self.waiting):
+            if not command_buffer.done:
+                command_buffer.complete(True)
+        self._inflight.clear()
+        self.waiting.clear()
+        self.stream.pending.clear()
+        self.launched = self.stream.completed = self.stream.committed
 
     def lose(self) -> None:
         """The device is gone: everything that it should still have written fails."""

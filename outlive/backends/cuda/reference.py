@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ON_THE_HOST = frozenset(
     "nonzero unique masked_scatter histogram svd eig eigh eigvals eigvalsh inv pinv lu lu_factor cholesky cholesky_inv qr solve"
     " tri_inv solve_triangular norm scatter scatter_reduce scatter_along_axis linear_recurrence cumsum cumprod cummax cummin"
-    " logcumsumexp foreign".split()
+    " logcumsumexp".split()
 )
 """Ops whose reference kernels CuPy runs with a wait of the host inside, with other bits from run to run, or with other
 errors than NumPy.
@@ -78,6 +78,30 @@ class HostLaunch:
     def submit(self, queue: Queue, record: Record) -> None:
         """Copy in, run, copy back; raises what the reference kernel raises."""
         run_on_host(queue, record[1], record[2], record[3])
+
+
+class ForeignLaunch:
+    """Runs, or waits for, what Outlive did not write, with CuPy's arrays over the operands; never at commit.
+
+    Everything before it is complete when it begins: another library may work on streams of its own.
+    """
+
+    __slots__ = ()
+    workspace = 0
+    blocks = True
+    route_name = "foreign"
+
+    def submit(self, queue: Queue, record: Record) -> None:
+        """Wait for what comes before, then run or wait; raises what the work raises."""
+        _, kernel, reads, writes, _ = record
+        library = cupy()
+        queue.driver.synchronize(queue.handle)
+        try:
+            with library.cuda.Device(queue.device.index), library.cuda.Stream.from_external(_External(queue.handle)):
+                kernel.reference(library, tuple(o.view for o in reads), tuple(o.view for o in writes))
+        finally:
+            queue.driver.unbind()
+            queue.device.bind()
 
 
 def select_reference(device: CudaDevice, kernel: Any, reads: tuple[Operand, ...], writes: tuple[Operand, ...]) -> Any:
