@@ -14,6 +14,7 @@ from outlive.graph.dtypes import float32
 from outlive.graph.evaluate import _encode_tape
 from outlive.graph.node import Node
 from outlive.graph.primitive import Primitive
+from outlive.host.settings import is_set
 from outlive.runtime.encoder import NEVER, Donation
 from outlive.runtime.layout import layout
 from outlive.runtime.runtime import Runtime
@@ -99,8 +100,10 @@ def _pair_takes(runtime: Runtime, device: NullDevice, keep: str) -> bool:
 
 def calibrate(runtime: Runtime) -> bool:
     """Set the counts of `Donation`; whether donation is possible here."""
-    device = NullDevice(runtime)
     Donation.forbid()
+    if is_set("OUTLIVE_DISABLE_DONATION"):
+        return False
+    device = NullDevice(runtime)
     counts: list[tuple[int, int]] = []
     _consume(runtime, device, _Probe.make(counts), "", 1)
     Donation.node, Donation.data = Donation.pair_node, Donation.pair_data = counts[0]
