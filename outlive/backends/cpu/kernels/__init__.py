@@ -20,6 +20,7 @@ def _routes() -> dict[str, Route]:
         elementwise,
         fused,
         gather,
+        gather_products,
         normalize,
         quantized,
         reduce,
@@ -29,7 +30,7 @@ def _routes() -> dict[str, Route]:
 
     if not features().vector:
         return {}
-    families = (attention, dense, elementwise, fused, gather, normalize, quantized, reduce, rope, slices)
+    families = (attention, dense, elementwise, fused, gather, gather_products, normalize, quantized, reduce, rope, slices)
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 

@@ -455,6 +455,15 @@ class Emitter:
             self._declared[name] = function
         return Value(self, self.b.call(function, [a.ir for a in args]))
 
+    def address_number(self, pointer: Value) -> Value:
+        """A pointer as a 64-bit integer, as argument words hold it."""
+        return Value(self, self.b.ptrtoint(pointer.ir, I64))
+
+    def call_kernel(self, address: Value, args: Value) -> None:
+        """Runs all of another kernel, one that cannot fail, on argument words at `args`."""
+        callee = self.b.inttoptr(address.ir, self.function.function_type.as_pointer())
+        self.b.call(callee, [args.ir, ir.Constant(I64, 0), ir.Constant(I64, 1)])
+
     def intrinsic(self, name: str, value: Value, *others: Operand) -> Value:
         """An LLVM intrinsic over floats or integers of one type, such as `sqrt` or `fabs`."""
         args = [value, *(value.like(o) for o in others)]

@@ -18,7 +18,8 @@ _INDEX_TYPES = ("int32", "uint32", "int64")
 _PART_BYTES = 1 << 17
 
 
-def _copy_bytes(k: Emitter, target: Value, source: Value, count: Value) -> None:
+def copy_bytes(k: Emitter, target: Value, source: Value, count: Value) -> None:
+    """Copies `count` bytes between places that do not overlap."""
     k.call("llvm.memcpy.p0.p0.i64", ir.VoidType(), [target, source, count, Value(k, ir.Constant(I1, 0))])
 
 
@@ -34,7 +35,7 @@ def _write_take(k: Emitter, index: Storage) -> None:
         wanted = k.load(indices, i, index).convert(I64, index.signed)
         wanted = k.select(wanted < 0, wanted + size, wanted)
         k.fail((wanted < 0) | (wanted >= size), INDEX_OUT_OF_RANGE)
-        _copy_bytes(
+        copy_bytes(
             k, k.address(target, item * row_bytes), k.address(source, (o * size + wanted) * row_bytes), row_bytes
         )
 

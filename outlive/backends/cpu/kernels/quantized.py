@@ -23,7 +23,7 @@ from outlive.backends.cpu.pool import thread_count
 _SCRATCH_BYTES = 1 << 20
 _PART_WORK = 1 << 16  # weights times rows that make a share worth its cost
 _DEPTH_MAX = 1 << 17  # a row of x is prepared on the stack: about a megabyte at this length
-_ROWS_OF_TILES = 5  # from this number of rows on tiles are faster
+ROWS_OF_TILES = 5  # from this number of rows on tiles are faster
 
 
 def affine(reads: list, params: Any) -> tuple[int, int, Storage, Storage] | None:
@@ -60,7 +60,7 @@ def select_rows(reads: list, params: Any, rows: int, columns: int, depth: int) -
     g = Geometry(bits, group)
     parts = rows * columns * depth // _PART_WORK
     fits = depth <= TILE_DEPTH_MAX and group >= LANES * g.subplanes
-    if rows >= _ROWS_OF_TILES and features().amx and fits:
+    if rows >= ROWS_OF_TILES and features().amx and fits:
         kind, write, order = "q_tiles", write_tiles, "q_groups"
         row_tiles = -(-rows // LANES)
         by_columns = row_tiles < 2 * thread_count()
