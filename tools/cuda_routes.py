@@ -34,6 +34,9 @@ def main() -> None:
     text = HEAD.format(name=device.facts.name)
     for (op, route), types in sorted(rows.items()):
         text += f"| {op} | {route} | {', '.join(sorted(types))} |\n"
+    if device.host_routes:
+        text += "\nCuPy refused, so that the host serves:\n\n"
+        text += "".join(f"- {', '.join(route)}: {reason}\n" for route, reason in sorted(device.host_routes.items()))
     with open(sys.argv[1] if len(sys.argv) > 1 else "docs/cuda-routes.md", "w") as file:
         file.write(text)
 

@@ -7,6 +7,7 @@ record's workspace.
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,28 +79,61 @@ class OutOfWorkspace(RuntimeError):
 
 
 class Workspace:
-    """Hands out pieces of one buffer, in order; what was handed out is free again when the record's work is over."""
+    """Hands out pieces of one buffer, first fit. A piece comes back when its owner goes: what is queued later on the same
+    stream may have it, since the device runs that after all that used it before.
+    """
 
     ALIGNMENT = 512
 
     def __init__(self, pointer: int, size: int, index: int) -> None:
         self._pointer = pointer
         self._size = size
-        self._used = 0
         self._index = index
+        self._free = [(0, size)]
 
-    def take(self, nbytes: int) -> int:
-        """The address of `nbytes` bytes; raises OutOfWorkspace."""
-        start = -(-self._used // self.ALIGNMENT) * self.ALIGNMENT
-        if start + nbytes > self._size:
-            raise OutOfWorkspace(
-                f"{start + nbytes:,} bytes of scratch memory were asked for, {self._size:,} are reserved"
-            )
-        self._used = start + nbytes
-        return self._pointer + start
+    def take(self, nbytes: int) -> Piece:
+        """A piece of at least `nbytes` bytes; raises OutOfWorkspace."""
+        wanted = -(-max(nbytes, 1) // self.ALIGNMENT) * self.ALIGNMENT
+        for place, (start, length) in enumerate(self._free):
+            if length >= wanted:
+                self._free[place : place + 1] = [(start + wanted, length - wanted)] if length > wanted else []
+                return Piece(self, start, wanted)
+        raise OutOfWorkspace(
+            f"a piece of {nbytes:,} bytes of scratch memory was asked for, of {self._size:,} bytes "
+            f"{sum(length for _, length in self._free):,} are free"
+        )
+
+    def give(self, start: int, length: int) -> None:
+        """Take a piece back, joined with its free neighbours."""
+        place = bisect_left(self._free, (start, 0))
+        if place < len(self._free) and self._free[place][0] == start + length:
+            length += self._free.pop(place)[1]
+        if place and sum(self._free[place - 1]) == start:
+            start, before = self._free.pop(place - 1)
+            length, place = length + before, place - 1
+        self._free.insert(place, (start, length))
+
+    def address(self, piece: Piece) -> int:
+        """Where a piece lies on the device."""
+        return self._pointer + piece.start
 
     def cupy_malloc(self, nbytes: int) -> Any:
         """The allocator that CuPy uses while a record's reference kernel runs."""
         library = cupy()
-        owned = library.cuda.UnownedMemory(self.take(nbytes), nbytes, self, self._index)
+        piece = self.take(nbytes)
+        owned = library.cuda.UnownedMemory(self.address(piece), nbytes, piece, self._index)
         return library.cuda.MemoryPointer(owned, 0)
+
+
+class Piece:
+    """Owner of a piece of a workspace. Its finalizer touches that workspace alone, which one record of one thread uses."""
+
+    __slots__ = ("_workspace", "length", "start")
+
+    def __init__(self, workspace: Workspace, start: int, length: int) -> None:
+        self._workspace = workspace
+        self.start = start
+        self.length = length
+
+    def __del__(self) -> None:
+        self._workspace.give(self.start, self.length)

@@ -30,6 +30,9 @@ errors than NumPy.
 """
 
 MINIMUM_WORKSPACE = 1 << 16
+RAISED_BYTES, ROUNDED_BYTES = 8, 28
+"""For each element: its float32 copy and that of its bits; its float32 result, and the integers on the way to bfloat16."""
+
 LIBRARY_FACTOR = {"sort": 6, "argsort": 8, "partition": 6, "argpartition": 8, "softmax": 2, "fft": 2}
 """Ops whose library kernels need more than the op declares, and by how much."""
 
@@ -109,8 +112,16 @@ def select_reference(device: CudaDevice, kernel: Any, reads: tuple[Operand, ...]
     route = (kernel.name, *[o.layout.dtype.name for o in (*reads, *writes)])
     if kernel.name in ON_THE_HOST or route in device.host_routes:
         return HostLaunch()
-    declared = kernel.workspace(tuple(o.layout for o in reads), tuple(o.layout for o in writes))
-    return ReferenceLaunch(declared * LIBRARY_FACTOR.get(kernel.name, 1) + MINIMUM_WORKSPACE, route, device.host_routes)
+    layouts = tuple(o.layout for o in reads), tuple(o.layout for o in writes)
+    declared = kernel.workspace(*layouts) * LIBRARY_FACTOR.get(kernel.name, 1) + _conversions(*layouts)
+    return ReferenceLaunch(declared + declared // 8 + MINIMUM_WORKSPACE, route, device.host_routes)
+
+
+def _conversions(reads: tuple[Any, ...], writes: tuple[Any, ...]) -> int:
+    """Bytes for raising half-precision operands to float32 and rounding results: copies and what making them takes."""
+    return sum(RAISED_BYTES * s.size for s in reads if s.dtype.half) + sum(
+        ROUNDED_BYTES * s.size for s in writes if s.dtype.half
+    )
 
 
 class _External:
