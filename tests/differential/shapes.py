@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.differential.registry import OPS, Case, Draw, array, axes, axis, count, one_of, shape, whole
+from tests.differential.registry import OPS, Case, Draw, array, axes, axis, count, one_of, quiet, shape, whole
 from tests.reference.strategies import NUMBERS, broadcastable
 from tests.reference.wire import Array, Call, Dtype, Program
 
@@ -224,8 +224,8 @@ def _filled_like(draw: Draw, name: str) -> Case:
 def _full(draw: Draw, name: str) -> Case:
     value = one_of(draw, 3, 2.5, True, array(draw, one_of(draw, *ANY), ()))
     dtype = one_of(draw, None, Dtype("float32"), Dtype("int8"), Dtype("bool"))
-    if isinstance(value, (int, float)) and dtype != Dtype("float32"):
-        dtype = None  # the reference keeps the number's own type where it is the wider one
+    if isinstance(value, Array) or dtype != Dtype("float32"):
+        dtype = None  # which the reference takes from the values where they are an array, or of a wider type
     return Case(Call(name, (shape(draw), value, dtype)))
 
 
@@ -323,11 +323,19 @@ def _unsigned_within(key: Any) -> Any:
     return tuple(map(fix, key)) if isinstance(key, tuple) else fix(key)
 
 
+def _selects_nothing(key: Any, of: tuple[int, ...]) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    taken = quiet(lambda: np.zeros(of)[tuple(p.stored if isinstance(p, Array) else p for p in parts)])
+    return taken is not None and not np.size(taken)
+
+
 @OPS.add("array.__setitem__", examples=150)
 def _setitem(draw: Draw, name: str) -> Case:
     of = _box(draw)
     a = array(draw, one_of(draw, "float32", "int32"), of, special=False)
     key = _unsigned_within(_bounded(_key(draw), of))
+    if _selects_nothing(key, of):
+        key = Ellipsis  # the reference ends the process, or raises for a length below zero
     value = one_of(draw, 5, array(draw, a.dtype, ()))
     return Case(Program("a[key] = value\nout = a", {"a": a, "key": key, "value": value}))
 

@@ -27,7 +27,10 @@ def raised(array: np.ndarray, dtype: Any) -> np.ndarray:
     """An array that a reference kernel computes with: float32 for half types, itself otherwise."""
     if not dtype.half:
         return array
-    return bfloat16_to_float32(array) if dtype.name == "bfloat16" else array.astype(np.float32)
+    if dtype.name == "bfloat16":
+        values = bfloat16_to_float32(array)
+        return values if array.shape else values[...]  # NumPy's arithmetic makes a scalar of an array without axes
+    return array.astype(np.float32)
 
 
 def stored(array: Any, dtype: Any, xp: Any = np) -> Any:
