@@ -19,6 +19,7 @@ def _routes() -> dict[str, Route]:
         dense,
         elementwise,
         fused,
+        gated_delta,
         gather,
         gather_products,
         normalize,
@@ -30,7 +31,10 @@ def _routes() -> dict[str, Route]:
 
     if not features().vector:
         return {}
-    families = (attention, dense, elementwise, fused, gather, gather_products, normalize, quantized, reduce, rope, slices)
+    families = (
+        *(attention, dense, elementwise, fused, gated_delta, gather, gather_products, normalize),
+        *(quantized, reduce, rope, slices),
+    )
     return {op: route for family in families for op, route in family.ROUTES.items()}
 
 
