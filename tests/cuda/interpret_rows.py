@@ -173,6 +173,78 @@ def scans() -> None:
             check(f"{name} {dtype.name} {shape} {axis} {reverse} {inclusive}", got, want, 20 * TOLERANCE.get(dtype, 0))
 
 
+def attended(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool, mask: np.ndarray | None, sinks: np.ndarray | None
+) -> np.ndarray:
+    """The formula in float64."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, group, 1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * 0.25
+    queries, keys = scores.shape[-2:]
+    allowed = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries if causal else None
+    if mask is not None and mask.dtype == bool:
+        allowed = np.broadcast_to(mask, scores.shape)
+    elif mask is not None:
+        scores = scores + mask
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+        if sinks is None:
+            scores = np.where(np.broadcast_to(allowed, scores.shape).any(-1, keepdims=True), scores, 0)
+    top = scores.max(-1, keepdims=True)
+    top = top if sinks is None else np.maximum(top, sinks[:, None, None])
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    total = total if sinks is None else total + np.exp(sinks[:, None, None] - top)
+    return weights / total @ v
+
+
+def attentions() -> None:
+    shapes = ((1, 65, 16), (5, 5, 24), (7, 3, 16), (33, 70, 64))
+    kinds = ("none", "causal", "boolean", "additive")
+    for (queries, keys, width), kind, with_sinks, dtype in itertools.product(
+        shapes, kinds, (False, True), (dtypes.float32, dtypes.float16)
+    ):
+        if (width == 64) != (dtype is dtypes.float16 and kind == "causal") and width in (64, 24):
+            continue
+        batch, heads, kv = 2, 4, 2
+        q = operand(random.normal(size=(batch, heads, queries, width)), dtype)
+        seen = strided_layout((batch, kv, keys, width), (kv * keys * width, width, kv * width, 1), dtype)
+        k, v = Memory(seen), Memory(seen)
+        for x in (k, v):
+            x.view[...] = stored(random.normal(size=seen.shape), dtype)
+        reads, mask = [q, k, v], None
+        if kind == "boolean":
+            mask = random.random((queries, keys)) < 0.5
+            mask[0] = False
+            reads.append(operand(mask, dtypes.bool_))
+        elif kind == "additive":
+            mask = np.where(
+                random.random((batch, 1, queries, keys)) < 0.3, -np.inf, random.normal(size=(batch, 1, queries, keys))
+            )
+            mask[1, 0, queries - 1] = -np.inf
+            reads.append(operand(mask, dtypes.float32))
+            mask = widened(reads[-1])
+        sinks = None
+        if with_sinks:
+            reads.append(operand(random.normal(size=(heads,)), dtypes.float32))
+            sinks = widened(reads[-1])
+        if kind == "none" and queries == 5:
+            q.view[1, 2, 3, 0] = np.nan
+        kernel = SimpleNamespace(
+            name="scaled_dot_product_attention",
+            scale=0.25,
+            causal=kind == "causal",
+            has_mask=mask is not None,
+            has_sinks=with_sinks,
+        )
+        with np.errstate(all="ignore"):
+            want = attended(widened(q), widened(k), widened(v), kind == "causal", mask, sinks)
+        got = widened(call(library, kernel, reads, (batch, heads, queries, width), dtype))
+        check(
+            f"attention {queries}x{keys}x{width} {kind} {with_sinks} {dtype.name}", got, want, 4 * TOLERANCE[dtype], 1.0
+        )
+
+
 def packed(q: np.ndarray, bits: int) -> np.ndarray:
     """Integers of `bits` bits as a stream of 32-bit words, low bits first."""
     stream = ((q[..., None] >> np.arange(bits)) & 1).reshape(q.shape[0], -1, 32).astype(np.uint64)

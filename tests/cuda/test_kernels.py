@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 
-@pytest.mark.parametrize("part", ["softmaxes", "norms", "reductions", "ropes", "scans", "products"])
+@pytest.mark.parametrize("part", ["softmaxes", "norms", "reductions", "ropes", "scans", "attentions", "products"])
 def test_triton_kernels_in_the_interpreter(part: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -77,6 +77,14 @@ SAMPLE = {
         [operand((1, 5, 7, 64), bf16), operand((), dtypes.int32)],
         operand((1, 5, 7, 64), bf16),
     ),
+    **{
+        f"attention of {width}": (
+            op("scaled_dot_product_attention", scale=0.1, causal=True, has_mask=False, has_sinks=False),
+            [operand((1, heads, 65, width), kind) for heads in (4, 2, 2)],
+            operand((1, 4, 65, width), kind),
+        )
+        for width, kind in ((64, bf16), (128, f32), (256, bf16), (256, f32))
+    },
     **{
         f"product of {rows} rows": (
             op("quantized_matmul", mode="affine", bits=4, group_size=64, transpose=True),

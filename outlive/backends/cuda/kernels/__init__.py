@@ -26,13 +26,13 @@ class Library:
     """Finds the compiled kernel of a call, and loads each once."""
 
     def __init__(self, device: CudaDevice) -> None:
-        from outlive.backends.cuda.kernels import dense, elementwise, fused, quantized, rope, rows, scan
+        from outlive.backends.cuda.kernels import attention, dense, elementwise, fused, quantized, rope, rows, scan
 
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
         self._routes = {**dense.ROUTES, **fused.ROUTES, **quantized.ROUTES, **scan.ROUTES}
-        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES}
+        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **attention.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 
     def find(self, kernel: Any, reads: Any, writes: Any) -> Any:
