@@ -190,7 +190,7 @@ class Allocator:
         stack.append(block)
         ledger.cached += block.size
         if ledger.cached > self.limit_cached:
-            self.trim(ledger.cached - self.limit_cached, blocks=0)
+            self._give_back(ledger.cached - self.limit_cached, blocks=0)  # not `trim`: a sweep may be what brought the block here
 
     def sweep(self) -> int:
         """Move what is complete from quarantine to the cache; the number of blocks moved."""
@@ -224,6 +224,9 @@ class Allocator:
     def trim(self, nbytes: int, blocks: int) -> bool:
         """Give cached blocks back to the driver, largest first, until `nbytes` bytes and `blocks` blocks went; whether any did."""
         self.sweep()
+        return self._give_back(nbytes, blocks)
+
+    def _give_back(self, nbytes: int, blocks: int) -> bool:
         ledger = self.ledger
         freed = count = 0
         for size in sorted(self.cache, reverse=True):
