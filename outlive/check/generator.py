@@ -13,6 +13,7 @@ import numpy as np
 
 import outlive.core as mx
 from outlive import execution
+from outlive.backends.sim.device import DriverFault
 from outlive.graph import state
 from outlive.graph.array import apply
 from outlive.graph.host import scalars
@@ -300,7 +301,7 @@ class Run:
         for _ in range(LIMIT_RETRIES):
             try:
                 return call()
-            except OutOfMemory:
+            except (OutOfMemory, DriverFault):
                 continue
         return call()
 
@@ -396,7 +397,8 @@ class Run:
 
     def do_fail_encoding(self, parameters: Any, a: Any) -> None:
         stream = self.streams[parameters[0]]
-        made = apply(FailsWhenEncoded.make(), (mx.negative(a, stream=stream),), layout(a.shape, a.dtype), stream)
+        twice = mx.negative(mx.negative(a, stream=stream), stream=stream)
+        made = apply(FailsWhenEncoded.make(), (twice,), layout(a.shape, a.dtype), stream)
         for _ in range(2):
             try:
                 mx.eval(made)

@@ -144,7 +144,7 @@ def fails_in_the_middle() -> Any:
         mx.eval(op(FailsWhenEncoded.make(), good, stream))
     except ValueError as error:
         seen.append(str(error))
-    again = op(FailsWhenEncoded.make(), mx.add(x, 2), stream)
+    again = op(FailsWhenEncoded.make(), mx.negative(mx.negative(mx.add(x, 2))), stream)
     for _ in range(2):  # the node stays unevaluated, and so does nothing of what it reads get lost
         try:
             mx.eval(again)
@@ -223,6 +223,45 @@ def waits_for_memory() -> Any:
     return total
 
 
+def other_sizes() -> Any:
+    """Memory of one size, cached, gives way to another size under a cap that does not hold both."""
+    small = [mx.full((60,), float(i)) for i in range(3)]
+    mx.eval(small)
+    total = mx.sum(small[0])
+    del small
+    mx.eval(total)
+    large = mx.full((200,), 1.0)
+    mx.eval(large)
+    return total, large
+
+
+def reuses_in_order() -> Any:
+    """Memory that a stream's own order frees is reused before any of the work has run: twelve values live in a few blocks."""
+    stream = mx.default_stream(mx.default_device())
+    x = mx.arange(200, dtype=mx.float32)
+    for _ in range(12):
+        x = op(Scratched.make(), x, stream)
+    mx.async_eval(x)
+    held = mx.get_active_memory() + mx.get_cache_memory()
+    return held <= 5 * 1024, x
+
+
+def limits_are_kept() -> Any:
+    """The soft limits of the cache and of all memory hold after every evaluation."""
+    seen = []
+    mx.set_cache_limit(1024)
+    for n in (50, 100, 200, 400):
+        mx.eval(mx.add(mx.full((n,), 1.0), 1))
+        seen.append(mx.get_cache_memory() <= 1024)
+    mx.set_cache_limit(1 << 20)
+    mx.set_memory_limit(4096)
+    for n in (50, 100, 150, 200, 250, 300):
+        mx.eval(mx.add(mx.full((n,), 1.0), 1))
+        seen.append(mx.get_active_memory() + mx.get_cache_memory() <= 4096 + 2 * 1536)
+    mx.synchronize()
+    return seen
+
+
 def inside() -> Any:
     """An op that synchronizes in the middle of its encoding."""
     stream = mx.default_stream(mx.default_device())
@@ -279,6 +318,86 @@ def half_sums() -> Any:
     return mx.sum(mx.full((3000,), 0.1, dtype=mx.float16)), mx.sum(mx.full((600,), 0.1, dtype=mx.bfloat16))
 
 
+def read_by_three() -> Any:
+    """One value read on three streams, then overwritten on one of them and dropped, and its memory taken by a fourth."""
+    streams = [mx.new_stream(mx.default_device()) for _ in range(4)]
+    x = mx.arange(16, dtype=mx.float32)
+    mx.eval(x)
+    seen = []
+    for i in range(3):
+        reads = [mx.add(x, n, stream=s) for n, s in enumerate(streams[:3])]
+        mx.async_eval(reads)
+        seen += reads
+        x = mx.multiply(x, 2, stream=streams[i])
+        mx.async_eval(x)
+        fresh = mx.full((16,), float(i), stream=streams[3])
+        mx.async_eval(fresh)
+        seen.append(fresh)
+    readers = [mx.add(x, n, stream=s) for n, s in enumerate(streams[:3])]
+    mx.async_eval(readers)
+    del x
+    fresh = mx.full((16,), 9.0, stream=streams[3])
+    mx.async_eval(fresh)
+    return seen, readers, fresh
+
+
+def donated_along_a_chain() -> Any:
+    """A chain whose every value is needed once: it lives in one buffer, in place also where a slice is assigned."""
+    x = mx.zeros((200,))
+    mx.eval(x)
+    mx.reset_peak_memory()
+    for i in range(6):
+        x = mx.negative(mx.multiply(mx.add(x, 1.0), 2.0))
+        x[3:5] = mx.array([float(i), 1.0])
+        x = mx.abs(x)
+    mx.eval(x)
+    return mx.get_peak_memory() <= 3 * 1024, x
+
+
+class NotesCompletion(Primitive):
+    """A copy that notes, through a handler on its open command buffer, how often its work completes."""
+
+    __slots__ = ("calls",)
+    name = "notes completion"
+    calls: list[int]
+
+    def encode(self, encoder: Any, inputs: Any, layout: Any) -> Any:
+        out = encoder.output(layout, donate=False)
+        encoder.copy(inputs[0], out)
+        if hasattr(encoder, "_stream"):  # last, so that an op that is encoded again attaches one handler
+            unsafe.attach(unsafe.command_buffer(encoder), lambda: self.calls.append(1))
+        else:
+            self.calls.append(1)
+        return out
+
+
+def handlers_run_once() -> Any:
+    """A completion handler runs once, by the time that its work is known to be over."""
+    calls: list[int] = []
+    x = mx.arange(4, dtype=mx.float32)
+    y = apply(NotesCompletion.make(calls), (x,), layout(x.shape, x.dtype))
+    mx.eval(mx.add(y, 1))
+    return len(calls), y
+
+
+def compiled_views() -> Any:
+    """A compiled function that returns an argument, a part of one, and a view of what it made."""
+
+    def body(x: Any, w: Any) -> Any:
+        y = mx.add(x, w)
+        return mx.transpose(y), x[1:], w, mx.reshape(mx.multiply(y, 2), (16,))
+
+    step = mx.compile(body)
+    x, w = mx.reshape(mx.arange(16, dtype=mx.float32), (4, 4)), mx.full((4, 4), 0.5)
+    seen = []
+    for _ in range(3):
+        t, part, w, flat = step(x, w)
+        mx.async_eval(t, flat)
+        x = mx.add(t, 1)
+        seen += [part, flat]
+    return x, w, seen
+
+
 def padded() -> Any:
     """A pad with a one-element operand that is dropped at once, its stream left behind."""
     a, b = mx.new_stream(mx.default_device()), mx.new_stream(mx.default_device())
@@ -324,10 +443,14 @@ SCENARIOS = (
     Scenario("fails_in_the_middle", fails_in_the_middle),
     Scenario("reused_after_a_failure", reused_after_a_failure),
     Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
+    Scenario("other_sizes", other_sizes, CAP_TIGHT, faults=False),
     Scenario("waits_for_memory", waits_for_memory, CAP_TIGHT + 8 * 64, faults=False),
     *(
         Scenario(f.__name__, f)
-        for f in (inside, two_threads, outside_work, half_sums, padded_convolution, padded, compiled)
+        for f in (
+            inside, two_threads, outside_work, half_sums, padded_convolution, padded, compiled, read_by_three,
+            donated_along_a_chain, handlers_run_once, compiled_views, reuses_in_order, limits_are_kept,
+        )
     ),
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 import outlive.core  # noqa: F401  (loading it calibrates donation, which must not happen inside of a schedule)
 from outlive.backends.sim.arena import PATTERNS, Arena
 from outlive.backends.sim.choices import Choices, Deviation
-from outlive.backends.sim.device import SimDevice, SimMemory
+from outlive.backends.sim.device import DriverFault, SimDevice, SimMemory
 from outlive.backends.sim.engine import Engine, LaunchFault
 from outlive.backends.sim.fields import points_of
 from outlive.backends.sim.platform import SimPlatform
@@ -212,7 +212,9 @@ def _excused(error: BaseException, faults: int) -> bool:
         return False
     if isinstance(error, ExecutionError):
         return isinstance(error.__cause__, LaunchFault)
-    return isinstance(error, OutOfMemory)
+    if isinstance(error, OutOfMemory):  # whatever the driver said, what is cached must have been tried
+        return "cached" not in str(error)
+    return isinstance(error, DriverFault)
 
 
 def run_sequentially(program: Program) -> Any:

@@ -71,3 +71,9 @@ def test_memory_that_just_became_free_is_not_refused() -> None:
     (scenario,) = [s for s in SCENARIOS if s.name == "waits_for_memory"]
     done = explore(scenario.program, Options(schedules=200, cap=scenario.cap, faults=False, profile="cpu", shrink=False))
     assert [str(f) for f in done.findings] == []
+
+
+def test_a_cache_over_its_limit_does_not_sweep_within_a_sweep() -> None:
+    (scenario,) = [s for s in SCENARIOS if s.name == "limits_are_kept"]
+    done = explore(scenario.program, Options(schedules=20, faults=False, shrink=False))
+    assert [str(f) for f in done.findings] == []

@@ -29,18 +29,30 @@ class WatchedKernel:
     """
 
     between_devices = True
-    __slots__ = ("device", "has_run", "launch", "name", "stream")
+    __slots__ = ("before", "device", "launch", "name", "over", "stream")
 
-    def __init__(self, device: SimCpuDevice, stream: Stream, launch: Launch) -> None:
+    def __init__(self, device: SimCpuDevice, stream: Stream, launch: Launch, before: WatchedKernel | None) -> None:
+        self.before = before
         self.device = device
         self.stream = stream
         self.launch = launch
         self.name = launch.kernel.name
-        self.has_run = False
+        self.over = False
+        """Whether it has run, or never will."""
+
+    def skipped(self) -> None:
+        """It and those before it that have not run never will: what they read had failed."""
+        kernel: WatchedKernel | None = self
+        while kernel is not None and not kernel.over:
+            kernel.over = True
+            self.device.witness.dropped(kernel.launch)
+            kernel = kernel.before
 
     def reference(self, xp: Any, reads: Any, writes: Any) -> None:
         device, launch = self.device, self.launch
         clock = device.clocks[self.stream.index]
+        if self.before is not None:
+            self.before.skipped()
         watched(device, lambda: device.witness.before(launch, self.stream.index, clock))
         device.scheduler.point()
         try:
@@ -49,7 +61,7 @@ class WatchedKernel:
             self.compute()
         finally:
             clock[self.stream.index] = clock.get(self.stream.index, 0) + 1
-            self.has_run = True
+            self.over = True
             watched(device, lambda: device.witness.after(launch, self.stream.index, clock[self.stream.index]))
 
     def compute(self) -> None:
@@ -84,15 +96,17 @@ class SimCpuDevice(SimMemory, CpuDevice):
         self.clocks.setdefault(stream.index, {})
         self._known[stream.index, command_buffer.tick] = dict(self.witness.host)
         watched(self, lambda: self._watch_records(stream, command_buffer))
-        kernels = [record[1] for record in command_buffer.records]
-        command_buffer.handlers.insert(0, lambda: self._completed(stream, command_buffer.tick, kernels))
+        last = command_buffer.records[-1][1]
+        command_buffer.handlers.insert(0, lambda: self._completed(stream, command_buffer.tick, last))
         super().commit(stream, command_buffer)
 
     def _watch_records(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         records = command_buffer.records
+        watching: WatchedKernel | None = None
         for at, (_, kernel, reads, writes, origin) in enumerate(records):
             launch = self.witness.launch(kernel, reads, writes, origin)
-            records[at] = (None, WatchedKernel(self, stream, launch), reads, writes, origin)
+            watching = WatchedKernel(self, stream, launch, watching)
+            records[at] = (None, watching, reads, writes, origin)
 
     def _execute(self, command_buffer: CommandBuffer) -> bool:
         stream = command_buffer.stream
@@ -102,9 +116,7 @@ class SimCpuDevice(SimMemory, CpuDevice):
             join(clock, other.device._ended.get((other.index, tick), {}))
         return super()._execute(command_buffer)
 
-    def _completed(self, stream: Stream, tick: int, kernels: list[WatchedKernel]) -> None:
-        for kernel in kernels:
-            if not kernel.has_run:  # what it reads had failed
-                self.witness.dropped(kernel.launch)
+    def _completed(self, stream: Stream, tick: int, last: WatchedKernel) -> None:
+        last.skipped()
         self._ended[stream.index, tick] = dict(self.clocks[stream.index])
         self.witness.observed(self._ended[stream.index, tick])

@@ -17,6 +17,7 @@ from outlive.backends.sim.profiles import Profile
 from outlive.backends.sim.scheduler import Violation
 from outlive.backends.sim.witness import Witness
 from outlive.runtime.allocator import Allocator
+from outlive.runtime.builtin import Workspaced
 from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
 
@@ -29,6 +30,26 @@ if TYPE_CHECKING:
 
 SELECTED = "sim"
 """The launch of every record: one that is not None, so that the encoder takes its short way too."""
+
+
+BROKEN_EVERY = 4
+"""One in so many failing allocations fails with another error than a want of memory."""
+
+
+class DriverFault(RuntimeError):
+    """The error of an allocation that fails for another reason than a want of memory."""
+
+
+class Scratching(Workspaced):
+    """The launch of a kernel that asks for scratch memory, as libraries do."""
+
+    __slots__ = ()
+
+
+SCRATCHING = Scratching()
+SCRATCHING.workspace = 96
+USES_SCRATCH = ("matmul", "sum")
+"""Kernels that the simulated device runs with scratch memory."""
 
 
 class _Launches(dict[Any, Any]):
@@ -83,8 +104,8 @@ class SimMemory:
         self.ledger = Ledger(runtime.platform.memory_bytes())
         self.allocator: Allocator = WatchedAllocator(self, self.ledger, runtime, self.witness)
         self.launches: dict[Any, Any] = _Launches()
-        self.held = self.owned = self.owned_peak = 0
-        """Bytes taken from the driver; bytes that the allocator handed out and did not get back, now and at most."""
+        self.held = self.held_peak = self.owned = self.owned_peak = 0
+        """Bytes taken from the driver, and bytes that the allocator handed out and did not get back: now and at most."""
         self.cells: set[Cell] = set()
 
     def __repr__(self) -> str:
@@ -94,9 +115,12 @@ class SimMemory:
         """`size` bytes; raises MemoryError when the schedule says so."""
         self.scheduler.point()
         if self.scheduler.fault("allocate", self.index):
+            if self.scheduler.step % BROKEN_EVERY == 0:
+                raise DriverFault("[sim] The schedule lets the driver break down in an allocation.")
             raise MemoryError("[sim] The schedule lets this allocation fail.")
         cell = self.arena.obtain(size)
         self.held += size
+        self.held_peak = max(self.held_peak, self.held)
         self.cells.add(cell)
         watched(self, self._check_ledger)
         return cell.pointer, cell
@@ -140,8 +164,8 @@ class SimMemory:
         return view if self.profile.host_memory else view.copy()
 
     def select(self, kernel: Any, reads: Any, writes: Any) -> Any:
-        """Every call is served by its reference kernel."""
-        return SELECTED
+        """Every call is served by its reference kernel; some ask for scratch memory."""
+        return SCRATCHING if kernel.name in USES_SCRATCH else SELECTED
 
     def after_fork_in_child(self, stream: Stream) -> None:
         """A simulated device does not fork."""
@@ -235,6 +259,8 @@ class SimDevice(SimMemory):
     def _check_frozen(self, command_buffer: CommandBuffer) -> None:
         if len(command_buffer.handlers) != (0 if command_buffer.done else self.committed[command_buffer]):
             raise Violation("profile", f"A handler was attached to {command_buffer!r}.", "attached after the commit")
+        if command_buffer.done and (command_buffer.records or command_buffer.program is not None):
+            raise Violation("balance", f"{command_buffer!r} is over and still keeps what it retained.", "")
 
     def _check_resources(self, command_buffer: CommandBuffer, count: int) -> None:
         limit = self.profile.limit_resources
