@@ -12,7 +12,8 @@ from outlive.cli.errors import EXIT_INTERRUPTED, say
 from outlive.cli.progress import make_progress
 from outlive.io.errors import UserError
 from outlive.lm.generation import GenerationStats
-from outlive.lm.model import LanguageModel, load
+from outlive.lm.loading import load
+from outlive.lm.model import LanguageModel
 from outlive.lm.sampling import Sampler
 
 

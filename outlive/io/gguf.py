@@ -7,9 +7,7 @@ library would cost 1.6 s and 160 MB of objects for a vocabulary of 49,152. The t
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +17,10 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 
-from outlive.io.errors import FileFormatError, UserError
+from outlive.io.errors import FileFormatError
 from outlive.io.gguf_blocks import AffineTensor, affine_tensor, is_affine, slabs
 from outlive.io.gguf_header import TensorInfo, read_header
+from outlive.io.mapped import map_file, release_pages
 
 _PLAIN = {
     GGMLQuantizationType.F32: ("float32", "<f4"),
@@ -68,7 +67,7 @@ class GGUFFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._map = _map_file(self.path)
+        self._map = map_file(self.path, "a GGUF file")
         self.size = len(self._map)
         header = read_header(self._map, str(self.path))
         self.metadata = header.metadata
@@ -105,7 +104,7 @@ class GGUFFile:
             return DenseTensor("float32", self._decoded(raw, info), info.kind.name)
         finally:
             del raw
-            self._release(info)
+            release_pages(self._map, info.offset, info.nbytes)
 
     def _decoded(self, raw: NDArray[np.uint8], info: TensorInfo) -> NDArray[np.float32]:
         from gguf.quants import dequantize  # builds its tables when loaded: only for files that need them
@@ -122,30 +121,3 @@ class GGUFFile:
                 "decode; convert the file to another type, such as Q8_0"
             ) from None
         return values.reshape(info.shape)
-
-    def _release(self, info: TensorInfo) -> None:
-        """Drop the mapped pages that lie wholly inside the tensor; they would be read again from the file."""
-        page = mmap.PAGESIZE
-        begin = -(-info.offset // page) * page
-        end = (info.offset + info.nbytes) // page * page
-        if end > begin:
-            self._map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UserError(f"{path} is not a regular file; name a GGUF file")
-            if status.st_size == 0:
-                raise FileFormatError(f"{path} is empty, not a GGUF file; get the file anew")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(f"cannot open the model file {path}: {reason}; check the path and its permissions") from error
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    # A named pipe would make open() wait for a writer that may never come; O_NONBLOCK means nothing for regular files.
-    return os.open(path, flags | os.O_NONBLOCK)

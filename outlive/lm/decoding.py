@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import outlive.core as mx
-from outlive.lm.cache import KVCache, StepCache
+from outlive.lm.cache import Arrays, KVCache, StepKind
 from outlive.lm.families import Network
 from outlive.lm.sampling import Sampler
 
-Arrays = list[mx.array]
-Step = Callable[[mx.array, Arrays, mx.array, Arrays], tuple[mx.array, Arrays, Arrays]]
+Step = Callable[[mx.array, Arrays, mx.array, list[Arrays]], tuple[mx.array, Arrays, list[Arrays]]]
 
 
 class Decoder:
     """Decodes token after token from a cache that holds the prompt."""
 
     def __init__(self, network: Network, sampler: Sampler, state: Arrays, cache: list[KVCache]) -> None:
-        self._step = _compiled_step(network, sampler)
+        self._step = _compiled_step(network, sampler, tuple(entry.step_kind for entry in cache))
         self._state = state
         self._cache = cache
 
@@ -31,27 +30,34 @@ class Decoder:
         for entry in self._cache:
             entry.reserve()
         position = mx.array([self._cache[0].offset], mx.int32)
-        arrays = [array for entry in self._cache for array in entry.arrays]
-        token, self._state, arrays = self._step(token, self._state, position, arrays)
-        for entry, keys, values in zip(self._cache, arrays[0::2], arrays[1::2], strict=True):
-            entry.replace(keys, values)
+        token, self._state, arrays = self._step(token, self._state, position, [entry.arrays for entry in self._cache])
+        for entry, written in zip(self._cache, arrays, strict=True):
+            entry.replace(written)
         return token
 
 
-def _compiled_step(network: Network, sampler: Sampler) -> Step:
-    """The step of this network at this temperature; it is kept with the network, so its traces serve later prompts."""
-    step = network.decode_steps.get(sampler.temperature)
+def _compiled_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ...]) -> Step:
+    """The step of this network; it is kept with the network, so its traces serve later prompts."""
+    key = (sampler.key, kinds)
+    step = network.decode_steps.get(key)
     if step is None:
-        step = network.decode_steps[sampler.temperature] = mx.compile(_make_step(network, sampler))
+        step = network.decode_steps[key] = mx.compile(_make_step(network, sampler, kinds))
     return step
 
 
-def _make_step(network: Network, sampler: Sampler) -> Step:
-    def step(token: mx.array, state: Arrays, position: mx.array, arrays: Arrays) -> tuple[mx.array, Arrays, Arrays]:
-        visible = (mx.arange(arrays[0].shape[2]) <= position)[None, None, None]
-        cache = [StepCache(*pair, position, visible) for pair in zip(arrays[0::2], arrays[1::2], strict=True)]
+def _make_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ...]) -> Step:
+    def step(
+        token: mx.array, state: Arrays, position: mx.array, arrays: list[Arrays]
+    ) -> tuple[mx.array, Arrays, list[Arrays]]:
+        visible: dict[int, mx.array] = {}  # layers with equal room share one
+        cache = []
+        for kind, held in zip(kinds, arrays, strict=True):
+            room = held[0].shape[2]
+            if room not in visible:
+                visible[room] = (mx.arange(room) <= position)[None, None, None]
+            cache.append(kind.open(held, position, visible[room]))
         logits = network.logits(network.hidden(token[None], cache))[:, -1]
         token, state = sampler.draw(logits, state)
-        return token, state, [array for entry in cache for array in (entry.keys, entry.values)]
+        return token, state, [entry.arrays for entry in cache]
 
     return step

@@ -26,6 +26,16 @@ class Metadata:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
+    def with_defaults(self, values: Mapping[str, Any]) -> Metadata:
+        """The same, with ``values`` for keys that are missing."""
+        return Metadata(
+            {**values, **{key: value for key, value in self._values.items() if value is not None}}, self.where
+        )
+
+    def with_values(self, values: Mapping[str, Any]) -> Metadata:
+        """The same, with ``values`` in place of what is there."""
+        return Metadata({**self._values, **values}, self.where)
+
     def count(self, key: str, default: Any = _MISSING, *, maximum: int = 1 << 31) -> int:
         """A positive integer up to ``maximum``."""
         value = self._get(key, default)
@@ -49,6 +59,24 @@ class Metadata:
             raise self._wrong(key, value, "a positive number")
         return float(value)
 
+    def number(self, key: str, default: Any = _MISSING) -> float:
+        """A finite number."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+            raise self._wrong(key, value, "a number")
+        return float(value)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        return self._values.get(key) is not None
+
+    def section(self, key: str) -> Metadata | None:
+        """The object under the key, or None where there is none."""
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self._wrong(key, value, "an object")
+        return None if value is None else Metadata(value, self.where)
+
     def flag(self, key: str, default: bool) -> bool:
         value = self._get(key, default)
         if not isinstance(value, bool):
@@ -61,6 +89,10 @@ class Metadata:
         if value is not default and not isinstance(value, str):
             raise self._wrong(key, value, "a string")
         return value
+
+    def value(self, key: str) -> Any:
+        """What is under the key, unchecked; None where there is nothing."""
+        return self._values.get(key)
 
     def texts(self, key: str) -> list[str]:
         value = self._get(key, _MISSING)
@@ -75,7 +107,9 @@ class Metadata:
         return value.tolist()
 
     def _get(self, key: str, default: Any) -> Any:
-        value = self._values.get(key, default)
+        value = self._values.get(key)
+        if value is None:  # a config.json writes null for what is not set
+            value = default
         if value is _MISSING:
             raise ModelError(
                 f"{self.where} has no metadata {key!r}, which its model needs; get or convert the file anew"

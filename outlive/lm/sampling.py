@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Hashable
 
 import outlive.core as mx
 from outlive.lm.errors import PromptError
@@ -30,6 +31,11 @@ class Sampler:
             raise PromptError(f"seed is {seed}, but must lie between 0 and {SEED_MAX}")
         self.temperature = temperature
         self.seed = secrets.randbits(64) if seed is None else seed
+
+    @property
+    def key(self) -> Hashable:
+        """What a compiled step that draws with this sampler depends on."""
+        return self.temperature
 
     def start(self) -> list[mx.array]:
         """The state before the first draw: the key of the seed, or nothing where nothing is random."""

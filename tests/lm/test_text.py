@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from outlive.io.gguf import GGUFFile
 from outlive.lm.detokenizer import Detokenizer
 from outlive.lm.errors import ModelError
+from outlive.lm.gguf_tokenizer import GGUFTokenizer
 from outlive.lm.metadata import Metadata
-from outlive.lm.tokenizer import Tokenizer
 from tests.lm.tiny import CONTROL, MERGES, TOKENS, TinyLlama
 
 
@@ -22,10 +22,10 @@ def tiny_metadata(**changes) -> Metadata:
     return Metadata({key: value for key, value in values.items() if value is not None}, "m.gguf")
 
 
-TINY = Tokenizer(tiny_metadata())
+TINY = GGUFTokenizer(tiny_metadata())
 
 
-def decode(tokenizer: Tokenizer, ids: list[int]) -> str:
+def decode(tokenizer: GGUFTokenizer, ids: list[int]) -> str:
     detokenizer = Detokenizer(tokenizer)
     return "".join([*map(detokenizer.add, ids), detokenizer.finish()])
 
@@ -47,7 +47,7 @@ def test_control_tokens_are_whole_in_text_and_silent_in_output():
 
 def test_user_defined_tokens_are_whole_and_shown():
     types = np.array([4] + [3] * 2 + [1] * (len(TOKENS) - 3), np.int32)
-    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.token_type": types}))
+    tokenizer = GGUFTokenizer(tiny_metadata(**{"tokenizer.ggml.token_type": types}))
     assert tokenizer.encode("<|endoftext|>") == [0]
     assert decode(tokenizer, [0]) == "<|endoftext|>"
 
@@ -56,7 +56,7 @@ def test_user_defined_tokens_are_whole_and_shown():
     ("wanted", "text", "first"), [(True, "hello", [1]), (False, "hello", []), (True, "<|im_start|>", [1])]
 )
 def test_the_beginning_token_comes_once_where_the_vocabulary_asks(wanted, text, first):
-    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.add_bos_token": wanted}))
+    tokenizer = GGUFTokenizer(tiny_metadata(**{"tokenizer.ggml.add_bos_token": wanted}))
     ids = tokenizer.encode(text)
     assert ids[: len(first)] == first
     assert ids.count(1) == len(first)
@@ -88,9 +88,9 @@ def test_a_character_cut_short_is_shown_as_such_at_the_end():
 
 
 @pytest.fixture(scope="module")
-def smollm2_tokenizer(smollm2_path) -> Tokenizer:
+def smollm2_tokenizer(smollm2_path) -> GGUFTokenizer:
     with GGUFFile(smollm2_path) as file:
-        return Tokenizer(Metadata(file.metadata, str(smollm2_path)))
+        return GGUFTokenizer(Metadata(file.metadata, str(smollm2_path)))
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +129,13 @@ BROKEN = {
 @pytest.mark.parametrize(("changes", "complaint"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_vocabulary_that_contradicts_itself_is_refused(changes, complaint):
     with pytest.raises(ModelError, match=complaint):
-        Tokenizer(tiny_metadata(**changes))
+        GGUFTokenizer(tiny_metadata(**changes))
 
 
 @pytest.mark.parametrize("rule", ["llama-bpe", "qwen2", "gpt-2", "default", "starcoder"])
 @given(text=st.text())
 def test_every_rule_keeps_the_text(rule, text):
-    tokenizer = Tokenizer(tiny_metadata(**{"tokenizer.ggml.pre": rule}))
+    tokenizer = GGUFTokenizer(tiny_metadata(**{"tokenizer.ggml.pre": rule}))
     assert decode(tokenizer, tokenizer.encode(text)) == text
 
 

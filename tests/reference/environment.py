@@ -20,8 +20,8 @@ class ReferenceUnavailableError(RuntimeError):
     """The reference's environment could not be made; the message says at which step and how to make it by hand."""
 
 
-def reference_python() -> Path:
-    """The interpreter of the reference's environment, which is made on the first call.
+def reference_python(requirements: tuple[str, ...] = REQUIREMENTS) -> Path:
+    """The interpreter of an environment with ``requirements``, which is made on the first call.
 
     It lives under ``$XDG_CACHE_HOME/outlive/reference`` (default ``~/.cache``), in a folder named by the requirements
     and this Python's version. Sessions that come at the same time wait for the first; an unfinished environment is made
@@ -30,7 +30,7 @@ def reference_python() -> Path:
     Raises:
         ReferenceUnavailableError: venv or pip failed.
     """
-    identity = "\n".join((sys.version, *REQUIREMENTS))
+    identity = "\n".join((sys.version, *requirements))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outlive" / "reference"
     folder = cache / hashlib.sha256(identity.encode()).hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def reference_python() -> Path:
         if not (folder / READY).exists():
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
-            _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *REQUIREMENTS])
+            _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements])
             (folder / READY).write_text(identity, encoding="utf-8")
     return folder / "bin" / "python"
 

@@ -17,7 +17,7 @@ import outlive.core as mx
 from outlive import __version__
 from outlive.lm.families import Network
 from outlive.lm.generation import GenerationStats, generate_tokens
-from outlive.lm.model import load
+from outlive.lm.loading import load
 from outlive.lm.progress import Silent
 from outlive.lm.sampling import Sampler
 
