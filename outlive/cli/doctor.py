@@ -55,14 +55,28 @@ def _devices() -> Iterator[str]:
     from outlive.backends.cpu.pool import thread_count
     from outlive.runtime.encoder import NEVER, Donation
 
-    for name in ("cpu", "gpu"):
-        yield f"{name}: {'available' if mx.is_available(getattr(mx, name)) else 'not available'}"
+    yield "cpu: available"
+    yield from _gpus()
     yield f"default: {mx.default_device()}, memory cap {mx.get_memory_limit() / 1e9:.1f} GB"
     if Donation.node == NEVER:
         yield "results never take over the memory of operands: this Python counts references in an unknown way"
     yield f"cpu kernels: for {features().cpu}, {thread_count()} threads"
     if features().reason:
         yield f"cpu kernels: {features().reason}"
+
+
+def _gpus() -> Iterator[str]:
+    from outlive.backends import cuda
+
+    if not cuda.device_count():
+        yield f"gpu: not available. {cuda.why_unavailable()}"
+    for index in range(cuda.device_count()):
+        facts = cuda.device_facts(index)
+        capability = ".".join(map(str, facts.capability))
+        yield (
+            f"gpu {index}: {facts.name}, {facts.memory / 1e9:.0f} GB, compute capability {capability}, driver for CUDA "
+            f"{facts.driver_version} (extra {cuda.fitting_extra()})"
+        )
 
 
 def _caches() -> Iterator[str]:

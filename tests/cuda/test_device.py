@@ -215,6 +215,25 @@ def test_memory_queries_see_what_the_device_finished_though_nobody_waited(driver
     assert mx.get_active_memory() == before
 
 
+def test_a_stream_that_the_driver_refuses_fails_its_own_work_alone(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = mx.array(np.ones(3, np.float32))
+    mx.eval(x + 1.0)
+    stream = mx.new_stream(GPU)
+
+    def refused() -> int:
+        raise RuntimeError("no more streams")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "create_stream", refused)
+        bad = mx.add(x, 1.0, stream=stream)
+        with pytest.raises(ExecutionError, match=r"\[add\] no more streams"):
+            np.array(bad)
+    assert np.array(x + 1.0).tolist() == [2.0] * 3
+    assert np.array(mx.add(x, 2.0, stream=stream)).tolist() == [3.0] * 3
+
+
 def test_a_kernel_that_waits_for_its_own_stream_is_refused(driver: FakeDriver) -> None:
     stream = mx.default_stream(GPU)
     x = mx.array(np.ones(3, np.float32))

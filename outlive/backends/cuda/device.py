@@ -19,7 +19,7 @@ from outlive.backends.cuda.reference import ForeignLaunch, select_reference
 from outlive.runtime.allocator import Allocator
 from outlive.runtime.buffer import Operand
 from outlive.runtime.builtin import Workspaced
-from outlive.runtime.errors import Failure
+from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -208,8 +208,20 @@ class CudaDevice:
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         """Bind pointers, and launch what may be launched. Runs under the runtime's lock; waits for nothing."""
         self.bind()
+        try:
+            queue = self.queue(stream)
+        except RuntimeError as error:
+            self._refuse(stream, command_buffer, error)
+            return
         stream.pending.append(command_buffer)
-        self.queue(stream).add(command_buffer)
+        queue.add(command_buffer)
+
+    def _refuse(self, stream: Stream, command_buffer: CommandBuffer, error: RuntimeError) -> None:
+        """The driver gives this stream nothing: the failure belongs to the arrays of its work."""
+        for _, kernel, reads, writes, origin in command_buffer.records:
+            self.mark(writes, Failure(error, kernel.name, shapes_of(reads), str(stream), origin))
+        command_buffer.complete(True)
+        stream.completed = command_buffer.tick
 
     def start(self, stream: Stream) -> None:
         """Have the stream's worker launch what a commit left."""
@@ -246,7 +258,10 @@ class CudaDevice:
             stream.worker.join()
         if queue is not None and not self.lost:
             self.bind()
-            self.driver.synchronize(queue.handle)
+            try:
+                self.driver.synchronize(queue.handle)
+            except RuntimeError as error:
+                self.lose(str(error))
 
     def after_fork_in_child(self, stream: Stream) -> None:
         """A driver's context does not survive a fork: what is on the device is lost to the child."""
