@@ -13,7 +13,7 @@ from outlive.core.interchange import ArrayLike, asarray, from_dlpack
 from outlive.core.memory import *  # noqa: F403
 from outlive.core.operators import ArrayIterator
 from outlive.graph.array import array
-from outlive.graph.calibrate import calibrate
+from outlive.graph.calibrate import calibrate as _calibrate
 from outlive.graph.dtypes import (
     Dtype,
     DtypeCategory,
@@ -81,6 +81,6 @@ from outlive.transforms import *  # noqa: F403
 __version__ = "0.32.4"
 """The level of the API."""
 
-calibrate(runtime)
+_calibrate(runtime)
 
 operators.install(globals())

@@ -6,7 +6,11 @@ from outlive.backends import cuda
 
 
 def is_available() -> bool:
-    """Whether an NVIDIA GPU can be used. Loads the driver on the first call."""
+    """Whether an NVIDIA GPU can be used. Loads the driver on the first call.
+
+    >>> isinstance(mx.cuda.is_available(), bool)
+    True
+    """
     return cuda.device_count() > 0
 
 

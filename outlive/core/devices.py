@@ -26,14 +26,22 @@ ThreadLocalStream = Stream
 
 
 def device_count(device_type: DeviceType) -> int:
-    """How many devices of a type there are."""
+    """How many devices of a type there are.
+
+    >>> mx.device_count(mx.cpu)
+    1
+    """
     if not isinstance(device_type, DeviceType):
         raise TypeError(f"[device_count] Needs a DeviceType, mx.cpu or mx.gpu; got {type(device_type).__name__}.")
     return 1 if device_type is cpu else cuda.device_count()
 
 
 def is_available(device: Device | DeviceType) -> bool:
-    """Whether a device can be used."""
+    """Whether a device can be used.
+
+    >>> mx.is_available(mx.cpu)
+    True
+    """
     device = as_device(device)
     return 0 <= device.index < device_count(device.type)
 
@@ -42,6 +50,9 @@ def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     """Facts about a device (None: the default one) by name; nothing for one that is not there.
 
     Always `architecture` and `device_name`; of a GPU also `memory_size` in bytes.
+
+    >>> sorted(mx.device_info(mx.cpu))
+    ['architecture', 'device_name']
     """
     device = default_device() if d is None else as_device(d)
     if not is_available(device):
@@ -64,7 +75,14 @@ def _processor() -> str:
 
 
 class StreamContext:
-    """`with mx.stream(s):` makes a stream, or a device's default stream, the one of all ops inside, in this thread."""
+    """`with mx.stream(s):` makes a stream, or a device's default stream, the one of all ops inside, in this thread.
+
+    >>> with mx.StreamContext(mx.cpu):
+    ...     a = mx.ones((2,)) + 1
+    ...
+    >>> a
+    array([2, 2], dtype=float32)
+    """
 
     def __init__(self, s: Stream | Device | DeviceType) -> None:
         self._stream = as_stream(s)
@@ -85,27 +103,48 @@ def stream(s: Stream | Device | DeviceType) -> StreamContext:
     """A context in which ops run on stream `s`, or on a device's default stream.
 
     Raises ValueError for a device that is not there.
+
+    >>> with mx.stream(mx.new_stream(mx.cpu)):
+    ...     a = mx.ones((2,)) + 1
+    ...
+    >>> a
+    array([2, 2], dtype=float32)
     """
     return StreamContext(s)
 
 
 def synchronize(stream: Stream | Device | DeviceType | None = None) -> None:
-    """Wait for the work of a stream, or of a device's default stream (None: of the stream in use)."""
+    """Wait for the work of a stream, or of a device's default stream (None: of the stream in use).
+
+    >>> mx.async_eval(mx.ones((2,)) + 1)
+    >>> mx.synchronize()
+    """
     runtime.synchronize(current_stream() if stream is None else as_stream(stream))
 
 
 def new_thread_local_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device, for any thread."""
+    """A new stream of a device, for any thread.
+
+    >>> mx.ones((2,), stream=mx.new_thread_local_stream(mx.cpu))
+    array([1, 1], dtype=float32)
+    """
     return new_stream(device)
 
 
 def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device; safe all the same."""
+    """A new stream of a device; safe all the same.
+
+    >>> mx.ones((2,), stream=mx.new_thread_unsafe_stream(mx.cpu))
+    array([1, 1], dtype=float32)
+    """
     return new_stream(device)
 
 
 def clear_streams() -> None:
-    """Wait for the work of all streams."""
+    """Wait for the work of all streams.
+
+    >>> mx.clear_streams()
+    """
     runtime.synchronize(None)
 
 

@@ -27,6 +27,9 @@ def eval(*args: Any) -> None:
     `args`: arrays, or lists, tuples and dictionaries of arrays in any nesting (leaves of other types are passed over).
     Raises OutOfMemory when memory cannot be had, and ExecutionError when work of one of the arrays failed; the others
     are computed all the same.
+
+    >>> a = mx.ones((2,)) + 1
+    >>> mx.eval(a, {"b": [a * 2]})
     """
     nodes: list[Node] = []
     collect_nodes(args, nodes)
@@ -37,6 +40,11 @@ def async_eval(*args: Any) -> None:
     """Start computing arrays and return at once.
 
     `args` as in `eval`. Work that fails while running raises when an array made by it is read.
+
+    >>> a = mx.ones((2,)) + 1
+    >>> mx.async_eval(a)
+    >>> a.tolist()
+    [2.0, 2.0]
     """
     nodes: list[Node] = []
     collect_nodes(args, nodes)

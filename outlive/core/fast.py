@@ -26,7 +26,13 @@ def metal_kernel(
     atomic_outputs: bool = False,
     compile_options: Any = None,
 ) -> Callable[..., list[Any]]:
-    """A kernel from Metal source. Raises RuntimeError where no backend compiles it."""
+    """A kernel from Metal source. Raises RuntimeError where no backend compiles it.
+
+    >>> mx.fast.metal_kernel("double", ["x"], ["y"], "y[i] = 2 * x[i];")
+    Traceback (most recent call last):
+        ...
+    RuntimeError: [metal_kernel] Custom kernels need a GPU backend that compiles them, which is not at hand.
+    """
     raise _no_custom_kernels("metal_kernel")
 
 
@@ -39,7 +45,13 @@ def cuda_kernel(
     ensure_row_contiguous: bool = True,
     shared_memory: int = 0,
 ) -> Callable[..., list[Any]]:
-    """A kernel from CUDA source. Raises RuntimeError where no backend compiles it."""
+    """A kernel from CUDA source. Raises RuntimeError where no backend compiles it.
+
+    >>> mx.fast.cuda_kernel("double", ["x"], ["y"], "y[i] = 2 * x[i];")
+    Traceback (most recent call last):
+        ...
+    RuntimeError: [cuda_kernel] Custom kernels need a GPU backend that compiles them, which is not at hand.
+    """
     raise _no_custom_kernels("cuda_kernel")
 
 
@@ -58,7 +70,16 @@ def precompiled_cuda_kernel(
     ensure_row_contiguous: bool = False,
     stream: Any = None,
 ) -> list[Any]:
-    """Run a compiled CUDA kernel. Raises RuntimeError where no backend runs it."""
+    """Run a compiled CUDA kernel. Raises RuntimeError where no backend runs it.
+
+    >>> mx.fast.precompiled_cuda_kernel(
+    ...     name="double", compiled_source=b"", inputs=[], output_shapes=[], output_dtypes=[], scalars=[],
+    ...     grid=(1, 1, 1), threadgroup=(1, 1, 1),
+    ... )
+    Traceback (most recent call last):
+        ...
+    RuntimeError: [precompiled_cuda_kernel] Custom kernels need a GPU backend that compiles them, which is not at hand.
+    """
     raise _no_custom_kernels("precompiled_cuda_kernel")
 
 

@@ -27,6 +27,9 @@ class finfo:
     `smallest_normal`.
 
     A complex type has the limits of its parts. Raises ValueError for other types.
+
+    >>> mx.finfo(mx.float16).max, mx.finfo(mx.bfloat16).eps
+    (65504.0, 0.0078125)
     """
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
@@ -50,7 +53,11 @@ class finfo:
 
 
 class iinfo:
-    """Limits of an integer type: `dtype`, `min`, `max`. Raises ValueError for other types."""
+    """Limits of an integer type: `dtype`, `min`, `max`. Raises ValueError for other types.
+
+    >>> mx.iinfo(mx.int8)
+    iinfo(min=-128, max=127, dtype=int8)
+    """
 
     __slots__ = ("dtype", "max", "min")
 
@@ -80,6 +87,9 @@ _KINDS = {
 def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
     """Whether `dtype` is of a kind of the array API: a type, "bool", "signed integer", "unsigned integer", "integral",
     "real floating", "complex floating", "numeric", or any of a tuple of these. Raises ValueError for another kind.
+
+    >>> mx.isdtype(mx.int8, "integral"), mx.isdtype(mx.int8, (mx.float32, "bool"))
+    (True, False)
     """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
@@ -95,13 +105,20 @@ def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
 def can_cast(from_: array | Dtype, to: Dtype) -> bool:
     """Whether promotion leads from a type (or an array's) to `to`, so that a cast is implied nowhere a kind or a range
     is lost.
+
+    >>> mx.can_cast(mx.int8, mx.float32), mx.can_cast(mx.float32, mx.int8)
+    (True, False)
     """
     source = from_.dtype if isinstance(from_, array) else from_
     return promote(source, to) is to
 
 
 def result_type(*arrays_and_dtypes: array | Dtype) -> Dtype:
-    """The common type of arrays and types under promotion. Raises ValueError for none, or for other arguments."""
+    """The common type of arrays and types under promotion. Raises ValueError for none, or for other arguments.
+
+    >>> mx.result_type(mx.array([1]), mx.float16)
+    outlive.core.float16
+    """
     if not arrays_and_dtypes:
         raise ValueError("[result_type] Needs at least one array or type.")
     kind: Dtype | None = None

@@ -14,23 +14,40 @@ from outlive.graph.host import to_numpy
 
 
 def array_protocol(self: array, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    """The elements as a NumPy array; a view over the array's memory where neither a copy nor another type is asked for."""
+    """The elements as a NumPy array; a view over the array's memory where neither a copy nor another type is asked for.
+
+    >>> import numpy as np
+    >>> np.asarray(mx.array([1, 2])).sum().item()
+    3
+    """
     return to_numpy(self, dtype, copy)
 
 
 def to_bytes(self: array) -> bytes:
-    """The elements in row-major order, in the storage form of the type."""
+    """The elements in row-major order, in the storage form of the type.
+
+    >>> bytes(mx.array([65, 66], mx.uint8))
+    b'AB'
+    """
     return np.ascontiguousarray(host_view(self)).tobytes()
 
 
 def buffer(self: array, flags: int) -> memoryview:
-    """The buffer protocol (Python 3.12 on): a view over the array's memory, which it keeps."""
+    """The buffer protocol (Python 3.12 on): a view over the array's memory, which it keeps.
+
+    >>> mx.array([1, 2]).__buffer__(0).nbytes
+    8
+    """
     view: Any = to_numpy(self)
     return memoryview(view)
 
 
 def dlpack_device(self: array) -> tuple[int, int]:
-    """(kDLCPU, 0): DLPack exports host memory."""
+    """(kDLCPU, 0): DLPack exports host memory.
+
+    >>> mx.array([1, 2]).__dlpack_device__()
+    (1, 0)
+    """
     return 1, 0
 
 
@@ -45,6 +62,10 @@ def dlpack(
     """A DLPack capsule over the computed array's memory, which it keeps alive.
 
     Raises BufferError for another device or for bfloat16.
+
+    >>> import numpy as np
+    >>> np.from_dlpack(mx.array([1, 2])).tolist()
+    [1, 2]
     """
     if dl_device is not None and dl_device[0] != 1:
         raise BufferError(f"[dlpack] Arrays are exported from host memory; device {dl_device} is not served.")
@@ -58,6 +79,10 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None) -> array:
     """The array behind `x`, anything with `__dlpack__`, in host memory; float64 becomes float32, as in `array`.
 
     `copy=False` raises BufferError: buffers are our own.
+
+    >>> import numpy as np
+    >>> mx.from_dlpack(np.arange(3, dtype=np.int32))
+    array([0, 1, 2], dtype=int32)
     """
     if copy is False:
         raise BufferError("[from_dlpack] Arrays own their memory, so the elements must be copied; leave `copy` out.")
@@ -71,6 +96,9 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
     own).
 
     Raises ValueError for `copy=False` where the elements must be copied.
+
+    >>> mx.asarray([1, 2], mx.float32)
+    array([1, 2], dtype=float32)
     """
     if type(a) is array and (dtype is None or dtype is a.dtype):
         return wrap(a._node)
@@ -80,24 +108,46 @@ def asarray(a: Any, dtype: Dtype | None = None, *, copy: bool | None = None) -> 
 
 
 def get_state(self: array) -> tuple[str, tuple[int, ...], bytes]:
-    """What pickling keeps: type, shape, and the elements."""
+    """What pickling keeps: type, shape, and the elements.
+
+    >>> mx.array([65, 66], mx.uint8).__getstate__()
+    ('uint8', (2,), b'AB')
+    """
     return self.dtype.name, self.shape, to_bytes(self)
 
 
 def set_state(self: array, state: tuple[str, tuple[int, ...], bytes]) -> None:
-    """Give the array what `get_state` told."""
+    """Give the array what `get_state` told.
+
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(mx.array([1, 2])))
+    array([1, 2], dtype=int32)
+    """
     name, shape, data = state
     kind = dtype_by_name(name)
     self._node = from_host(np.frombuffer(data, kind.storage).reshape(shape), kind)
 
 
 def reduce(self: array) -> tuple[Any, ...]:
-    """How pickling makes the array anew."""
+    """How pickling makes the array anew.
+
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(mx.array([1, 2])))
+    array([1, 2], dtype=int32)
+    """
     return array.__new__, (array,), get_state(self)
 
 
 class ArrayLike:
-    """Anything that becomes an array: an object with a method `__mlx_array__` that returns one, a number, a sequence."""
+    """Anything that becomes an array: an object with a method `__mlx_array__` that returns one, a number, a sequence.
+
+    >>> class Point:
+    ...     def __mlx_array__(self):
+    ...         return mx.array([1, 2])
+    ...
+    >>> mx.array(Point())
+    array([1, 2], dtype=int32)
+    """
 
     __slots__ = ("_value",)
 

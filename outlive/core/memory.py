@@ -17,7 +17,13 @@ def _allocator() -> Any:
 
 
 def get_active_memory() -> int:
-    """Bytes that arrays (and work in flight) hold. Cached memory is not counted."""
+    """Bytes that arrays (and work in flight) hold. Cached memory is not counted.
+
+    >>> a = mx.zeros((1000,))
+    >>> mx.eval(a)
+    >>> mx.get_active_memory() >= a.nbytes
+    True
+    """
     allocator = _allocator()
     with runtime.lock:
         runtime.drain()
@@ -27,14 +33,23 @@ def get_active_memory() -> int:
 
 
 def get_peak_memory() -> int:
-    """The most bytes that arrays held at one time since the start or the last `reset_peak_memory`."""
+    """The most bytes that arrays held at one time since the start or the last `reset_peak_memory`.
+
+    >>> mx.get_peak_memory() >= mx.get_active_memory()
+    True
+    """
     allocator = _allocator()
     with runtime.lock:
         return allocator.ledger.peak_live
 
 
 def reset_peak_memory() -> None:
-    """Start the measurement of `get_peak_memory` anew, from what is in use now."""
+    """Start the measurement of `get_peak_memory` anew, from what is in use now.
+
+    >>> mx.reset_peak_memory()
+    >>> mx.get_peak_memory() >= mx.get_active_memory()
+    True
+    """
     allocator = _allocator()
     with runtime.lock:
         runtime.drain()
@@ -42,7 +57,11 @@ def reset_peak_memory() -> None:
 
 
 def get_cache_memory() -> int:
-    """Bytes of freed buffers that are kept for reuse."""
+    """Bytes of freed buffers that are kept for reuse.
+
+    >>> mx.get_cache_memory() >= 0
+    True
+    """
     allocator = _allocator()
     with runtime.lock:
         runtime.drain()
@@ -51,7 +70,11 @@ def get_cache_memory() -> int:
 
 
 def get_memory_limit() -> int:
-    """The limit in bytes set by `set_memory_limit`; the device's cap where none was set."""
+    """The limit in bytes set by `set_memory_limit`; the device's cap where none was set.
+
+    >>> mx.get_memory_limit() > 0
+    True
+    """
     allocator = _allocator()
     with runtime.lock:
         return min(allocator.limit_memory, allocator.ledger.cap)
@@ -63,6 +86,10 @@ def set_memory_limit(limit: int) -> int:
 
     It is a guideline: work that needs more still gets it, up to the device's cap, which this never raises. Raises
     ValueError for a negative limit.
+
+    >>> before = mx.set_memory_limit(1 << 30)
+    >>> mx.set_memory_limit(before) == 1 << 30
+    True
     """
     allocator = _allocator()
     checked = _checked("set_memory_limit", limit)
@@ -80,6 +107,10 @@ def set_cache_limit(limit: int) -> int:
     """Keep at most `limit` bytes of freed buffers; returns the previous limit. 0 turns the cache off.
 
     Raises ValueError if negative.
+
+    >>> before = mx.set_cache_limit(0)
+    >>> mx.set_cache_limit(before)
+    0
     """
     allocator = _allocator()
     checked = _checked("set_cache_limit", limit)
@@ -102,13 +133,22 @@ def set_wired_limit(limit: int) -> int:
 
     Wiring belongs to operating systems that page GPU memory; on Linux there is nothing to wire, so the number has no
     effect.
+
+    >>> before = mx.set_wired_limit(1 << 30)
+    >>> mx.set_wired_limit(before) == 1 << 30
+    True
     """
     previous, _wired_limit[0] = _wired_limit[0], _checked("set_wired_limit", limit)
     return previous
 
 
 def clear_cache() -> None:
-    """Give all cached memory back to the system."""
+    """Give all cached memory back to the system.
+
+    >>> mx.clear_cache()
+    >>> mx.get_cache_memory()
+    0
+    """
     allocator = _allocator()
     with runtime.lock:
         allocator.clear_cache()
@@ -118,6 +158,11 @@ def get_array_buffer_size(*args: Any) -> int:
     """Bytes of the buffers behind computed arrays (or trees of them), each buffer counted once.
 
     Raises ValueError where an array is not computed yet.
+
+    >>> a = mx.zeros((1000,))
+    >>> mx.eval(a)
+    >>> mx.get_array_buffer_size(a) >= a.nbytes
+    True
     """
     nodes: list[Node] = []
     collect_nodes(args, nodes)

@@ -15,22 +15,42 @@ from outlive.core.memory import (
 
 
 def is_available() -> bool:
-    """False: there is no Metal device here."""
+    """False: there is no Metal device here.
+
+    >>> mx.metal.is_available()
+    False
+    """
     return False
 
 
 def device_info() -> dict[str, str | int]:
-    """Nothing: there is no Metal device here."""
+    """Nothing: there is no Metal device here.
+
+    >>> mx.metal.device_info()
+    {}
+    """
     return {}
 
 
 def start_capture(path: str) -> None:
-    """Raises RuntimeError: captures are a tool of Metal's. `outlive run --trace` records what ran."""
+    """Raises RuntimeError: captures are a tool of Metal's. `outlive run --trace` records what ran.
+
+    >>> mx.metal.start_capture("trace")
+    Traceback (most recent call last):
+        ...
+    RuntimeError: [metal] Metal captures need Apple's tools; record what ran with `outlive run --trace` instead.
+    """
     raise RuntimeError("[metal] Metal captures need Apple's tools; record what ran with `outlive run --trace` instead.")
 
 
 def stop_capture() -> None:
-    """Raises RuntimeError: no capture can have been started."""
+    """Raises RuntimeError: no capture can have been started.
+
+    >>> mx.metal.stop_capture()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: [metal] Metal captures need Apple's tools; none was started.
+    """
     raise RuntimeError("[metal] Metal captures need Apple's tools; none was started.")
 
 

@@ -74,6 +74,7 @@ def _of_bits(function: Callable[..., array]) -> Callable[[array, Any], array]:
             raise ValueError(f"[{function.__name__}] Bits are those of integers and booleans, not of floats.")
         return function(self, other)
 
+    operator.__doc__ = function.__doc__
     return operator
 
 
@@ -82,6 +83,7 @@ def _in_place(function: Callable[..., array]) -> Callable[[array, Any], array]:
         self._node = function(self, other)._node
         return self
 
+    operator.__doc__ = function.__doc__
     return operator
 
 
@@ -89,6 +91,7 @@ def _reflected(function: Callable[..., array]) -> Callable[[array, Any], array]:
     def operator(self: array, other: Any) -> array:
         return function(other, self)
 
+    operator.__doc__ = function.__doc__
     return operator
 
 
@@ -98,26 +101,52 @@ def _equality(function: Callable[..., array]) -> Callable[[array, Any], Any]:
     def operator(self: array, other: Any) -> Any:
         return NotImplemented if other is None or isinstance(other, str) else function(self, other)
 
+    operator.__doc__ = function.__doc__
     return operator
 
 
 def _bool(self: array) -> bool:
+    """Whether the one element of the array is nonzero. Raises ValueError for any other count of elements.
+
+    >>> bool(mx.array(2))
+    True
+    """
     return bool(host.item(self))
 
 
 def _int(self: array) -> int:
+    """The one element as an int, cut off toward zero. Raises ValueError for any other count of elements.
+
+    >>> int(mx.array(2.5))
+    2
+    """
     return int(host.item(self))
 
 
 def _float(self: array) -> float:
+    """The one element as a float. Raises ValueError for any other count of elements.
+
+    >>> float(mx.array(2))
+    2.0
+    """
     return float(host.item(self))
 
 
 def _complex(self: array) -> complex:
+    """The one element as a complex number. Raises ValueError for any other count of elements.
+
+    >>> complex(mx.array(2))
+    (2+0j)
+    """
     return complex(host.item(self))
 
 
 def _index(self: array) -> int:
+    """The element of an integer array without axes, as an index. Raises TypeError for other arrays.
+
+    >>> [10, 20, 30][mx.array(1)]
+    20
+    """
     if self.ndim or self.dtype.inexact:
         raise TypeError(
             f"[index] Only integer arrays without axes become an index; got {self.dtype.name} of shape {self.shape}."
@@ -126,13 +155,22 @@ def _index(self: array) -> int:
 
 
 def _len(self: array) -> int:
+    """The length of the first axis. Raises TypeError for an array without axes.
+
+    >>> len(mx.zeros((3, 4)))
+    3
+    """
     if not self.ndim:
         raise TypeError("[len] An array without axes has no length.")
     return self.shape[0]
 
 
 class ArrayIterator:
-    """The slices of an array along its first axis, each without that axis."""
+    """The slices of an array along its first axis, each without that axis.
+
+    >>> [row.tolist() for row in mx.array([[1, 2], [3, 4]])]
+    [[1, 2], [3, 4]]
+    """
 
     __slots__ = ("_array", "_next")
 
@@ -155,10 +193,20 @@ class ArrayIterator:
 
 
 def _iter(self: array) -> ArrayIterator:
+    """The slices along the first axis, one after the other. Raises TypeError for an array without axes.
+
+    >>> [row.tolist() for row in mx.array([[1, 2], [3, 4]])]
+    [[1, 2], [3, 4]]
+    """
     return ArrayIterator(self)
 
 
 def _format(self: array, spec: str) -> str:
+    """The one element under a format of numbers; any array without one. Raises TypeError for an array with axes.
+
+    >>> f"{mx.array(mx.pi):.2f}"
+    '3.14'
+    """
     if not spec:
         return printing.text(self)
     if self.ndim:
@@ -167,21 +215,43 @@ def _format(self: array, spec: str) -> str:
 
 
 def _copy(self: array) -> array:
-    """Another handle of the same values; assignments to one are not seen by the other."""
+    """Another handle of the same values; assignments to one are not seen by the other.
+
+    >>> import copy
+    >>> a = mx.array([1, 2])
+    >>> b = copy.copy(a)
+    >>> b[0] = 5
+    >>> a, b
+    (array([1, 2], dtype=int32), array([5, 2], dtype=int32))
+    """
     return wrap(self._node)
 
 
 def _deepcopy(self: array, memo: Any) -> array:
+    """As a copy: elements are never changed in place, so there is nothing deeper to copy.
+
+    >>> import copy
+    >>> copy.deepcopy({"w": mx.array([1, 2])})
+    {'w': array([1, 2], dtype=int32)}
+    """
     return wrap(self._node)
 
 
 def _at(self: array) -> index.ArrayAt:
-    """`a.at[index].add(value)` and its like: updates that return a new array; repeated indices count each time."""
+    """`a.at[index].add(value)` and its like: updates that return a new array; repeated indices count each time.
+
+    >>> mx.zeros((3,)).at[mx.array([0, 0, 2])].add(1.0)
+    array([2, 0, 1], dtype=float32)
+    """
     return index.ArrayAt(self)
 
 
 def _namespace(self: array, api_version: str | None = None) -> Any:
-    """The array-API namespace of this array."""
+    """The array-API namespace of this array.
+
+    >>> mx.array([1]).__array_namespace__() is mx
+    True
+    """
     import outlive.core
 
     return outlive.core

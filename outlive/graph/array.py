@@ -26,6 +26,11 @@ class array:
 
     `array(val, dtype=None)`: `val` is a scalar, a (nested) list or tuple, a NumPy array, another array, or anything with the buffer or
     DLPack protocol. Raises ValueError for ragged lists, TypeError for what no element type holds.
+
+    >>> mx.array([[1, 2], [3, 4]]).shape
+    (2, 2)
+    >>> mx.array([1, 2], mx.float16)
+    array([1, 2], dtype=float16)
     """
 
     __slots__ = ("__weakref__", "_node")
@@ -38,32 +43,56 @@ class array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """Lengths of the axes.
+
+        >>> mx.zeros((2, 3)).shape
+        (2, 3)
+        """
         return self._node.layout.shape
 
     @property
     def dtype(self) -> Dtype:
-        """Element type."""
+        """Element type.
+
+        >>> mx.array([1.5]).dtype
+        outlive.core.float32
+        """
         return self._node.layout.dtype  # type: ignore[return-value]
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """Number of axes.
+
+        >>> mx.zeros((2, 3)).ndim
+        2
+        """
         return self._node.layout.ndim
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements.
+
+        >>> mx.zeros((2, 3)).size
+        6
+        """
         return self._node.layout.size
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Bytes an element.
+
+        >>> mx.array([1.5]).itemsize
+        4
+        """
         return self._node.layout.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        >>> mx.zeros((2, 3)).nbytes
+        24
+        """
         return self._node.layout.nbytes
 
     if TYPE_CHECKING:

@@ -12,7 +12,11 @@ import numpy as np
 
 
 class DtypeCategory(enum.Enum):
-    """The categories of element types, from `complexfloating` up to `generic`."""
+    """The categories of element types, from `complexfloating` up to `generic`.
+
+    >>> mx.float32.category, mx.issubdtype(mx.float32, mx.inexact)
+    (<DtypeCategory.floating: 'floating'>, True)
+    """
 
     complexfloating = "complexfloating"
     floating = "floating"
@@ -39,6 +43,9 @@ class Dtype:
 
     Attributes: `name` ("float32"), `size` and `itemsize` (bytes), `category`, `storage` (the NumPy type that holds it in a buffer: uint16
     for bfloat16), `half` (a 16-bit float), `inexact`, `index` (its place in the promotion table).
+
+    >>> mx.bfloat16, mx.bfloat16.size, mx.bfloat16.half
+    (outlive.core.bfloat16, 2, True)
     """
 
     __slots__ = ("category", "half", "index", "inexact", "itemsize", "name", "size", "storage")
@@ -131,7 +138,11 @@ _PARENTS = {
 
 
 def issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory) -> bool:
-    """Whether `arg1` (a type or a category) is `arg2` or lies below it."""
+    """Whether `arg1` (a type or a category) is `arg2` or lies below it.
+
+    >>> mx.issubdtype(mx.int8, mx.integer), mx.issubdtype(mx.int8, mx.floating)
+    (True, False)
+    """
     if isinstance(arg2, Dtype):
         return arg1 is arg2
     category: DtypeCategory | None = arg1.category if isinstance(arg1, Dtype) else arg1

@@ -71,12 +71,20 @@ def scalars(a: array) -> np.ndarray:
 
 
 def item(a: array) -> Any:
-    """The one element of `a` as a Python number; raises ValueError for any other count."""
+    """The one element of `a` as a Python number; raises ValueError for any other count.
+
+    >>> mx.array([2.5]).item()
+    2.5
+    """
     if a.size != 1:
         raise ValueError(f"[item] Only arrays with one element become Python numbers; got shape {a.shape}.")
     return scalars(a).item()
 
 
 def tolist(a: array) -> Any:
-    """Nested lists of Python numbers; a number for an array without axes."""
+    """Nested lists of Python numbers; a number for an array without axes.
+
+    >>> mx.array([[1, 2], [3, 4]]).tolist()
+    [[1, 2], [3, 4]]
+    """
     return scalars(a).tolist()

@@ -21,7 +21,11 @@ DIGITS = 6
 
 
 class PrintOptions:
-    """`precision`: decimals of floating-point numbers; -1 for six significant digits."""
+    """`precision`: decimals of floating-point numbers; -1 for six significant digits.
+
+    >>> mx.PrintOptions(3).precision
+    3
+    """
 
     __slots__ = ("precision",)
 
@@ -33,18 +37,34 @@ _options = PrintOptions()
 
 
 def get_printoptions() -> PrintOptions:
-    """The options in force."""
+    """The options in force.
+
+    >>> mx.get_printoptions().precision
+    -1
+    """
     return PrintOptions(_options.precision)
 
 
 def set_printoptions(precision: int = -1) -> None:
-    """Print floating-point numbers with `precision` decimals (-1: six significant digits)."""
+    """Print floating-point numbers with `precision` decimals (-1: six significant digits).
+
+    >>> mx.set_printoptions(2)
+    >>> mx.array(mx.pi)
+    array(3.14, dtype=float32)
+    >>> mx.set_printoptions()
+    """
     _options.precision = precision
 
 
 @contextlib.contextmanager
 def printoptions(precision: int = -1) -> Iterator[None]:
-    """`set_printoptions` inside a `with` block."""
+    """`set_printoptions` inside a `with` block.
+
+    >>> with mx.printoptions(precision=2):
+    ...     print(mx.array(mx.pi))
+    ...
+    array(3.14, dtype=float32)
+    """
     previous = _options.precision
     _options.precision = precision
     try:
@@ -54,7 +74,11 @@ def printoptions(precision: int = -1) -> Iterator[None]:
 
 
 def text(a: array) -> str:
-    """`array([1, 2], dtype=int32)`."""
+    """`array([1, 2], dtype=int32)`.
+
+    >>> repr(mx.array([1, 2]))
+    'array([1, 2], dtype=int32)'
+    """
     values = scalars(a)
     shown = _number(values[()]) if not a.ndim else "[]" if not a.shape[0] else _nested(values, 1)
     return f"array({shown}, dtype={a.dtype.name})"

@@ -17,7 +17,11 @@ runtime = Runtime(Machine())
 
 
 class DeviceType:
-    """A kind of device: `cpu` or `gpu`."""
+    """A kind of device: `cpu` or `gpu`.
+
+    >>> mx.cpu
+    DeviceType.cpu
+    """
 
     __slots__ = ("name",)
 
@@ -41,7 +45,13 @@ gpu = DeviceType("gpu")
 
 
 class Device:
-    """A device by type and index. Naming one touches no driver."""
+    """A device by type and index. Naming one touches no driver.
+
+    >>> mx.Device(mx.gpu, 1)
+    Device(gpu, 1)
+    >>> mx.Device(mx.cpu) == mx.cpu
+    True
+    """
 
     __slots__ = ("index", "type")
 
@@ -168,13 +178,24 @@ def _refresh() -> None:
 
 
 def default_device() -> Device:
-    """The device of new arrays where nothing else is said."""
+    """The device of new arrays where nothing else is said.
+
+    >>> mx.default_device() in (mx.cpu, mx.gpu)
+    True
+    """
     stream = _context.stream
     return _default[0] if stream is None else device_of(stream)
 
 
 def set_default_device(device: Device | DeviceType) -> None:
-    """Make `device` the default; raises ValueError where it is not available."""
+    """Make `device` the default; raises ValueError where it is not available.
+
+    >>> before = mx.default_device()
+    >>> mx.set_default_device(mx.cpu)
+    >>> mx.default_device()
+    Device(cpu, 0)
+    >>> mx.set_default_device(before)
+    """
     device = as_device(device)
     backend(device)
     _default[0] = device
@@ -197,7 +218,11 @@ def device_of(stream: Stream) -> Device:
 
 
 def default_stream(device: Device | DeviceType) -> Stream:
-    """The default stream of a device."""
+    """The default stream of a device.
+
+    >>> mx.default_stream(mx.cpu) == mx.default_stream(mx.cpu)
+    True
+    """
     device = as_device(device)
     stream = _context.stream
     if stream is not None and device_of(stream) == device:
@@ -213,13 +238,25 @@ def default_stream(device: Device | DeviceType) -> Stream:
 
 
 def set_default_stream(stream: Stream) -> None:
-    """Make `stream` the default stream of its device."""
+    """Make `stream` the default stream of its device.
+
+    >>> before = mx.default_stream(mx.cpu)
+    >>> mx.set_default_stream(mx.new_stream(mx.cpu))
+    >>> mx.default_stream(mx.cpu) == before
+    False
+    >>> mx.set_default_stream(before)
+    """
     _default_streams[device_of(stream)] = stream
     _refresh()
 
 
 def new_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device."""
+    """A new stream of a device.
+
+    >>> side = mx.new_stream(mx.cpu)
+    >>> mx.add(mx.array([1, 2]), 1, stream=side)
+    array([2, 3], dtype=int32)
+    """
     return runtime.new_stream(backend(as_device(device)))
 
 

@@ -260,6 +260,11 @@ def scaled_dot_product_attention(
     or an additive one, which broadcasts to (B, H, Lq, Lk). `sinks` (H,): logits of an extra key without value.
     `force_fused` is accepted: there is one route for each device. Raises ValueError where shapes, types or the mask do
     not fit.
+
+    >>> q, k, v = mx.zeros((1, 4, 2, 8)), mx.zeros((1, 2, 3, 8)), mx.ones((1, 2, 3, 8))
+    >>> out = mx.fast.scaled_dot_product_attention(q, k, v, scale=8**-0.5, mask="causal")
+    >>> out.shape, out.max()
+    ((1, 4, 2, 8), array(1, dtype=float32))
     """
     key = None
     if sinks is None and type(q) is array and type(k) is array and type(v) is array:

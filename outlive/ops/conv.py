@@ -307,6 +307,12 @@ def conv_general(
     `padding`: zeros on both sides of each spatial axis, or (before, after); negative numbers cut. The dilations spread
     the kernel's and the input's elements apart. Raises ValueError where numbers or shapes do not fit, and for types
     that are not real floating-point ones.
+
+    >>> signal, kernel = mx.array([1.0, 2.0, 3.0]).reshape(1, 3, 1), mx.array([1.0, 10.0]).reshape(1, 2, 1)
+    >>> mx.conv_general(signal, kernel, padding=([1], [0])).flatten()
+    array([10, 21, 32], dtype=float32)
+    >>> mx.conv_general(signal, kernel, flip=True).flatten()
+    array([12, 23], dtype=float32)
     """
     x, w, count = _checked(input, weight, groups, None)
     before: Any = padding
@@ -345,7 +351,12 @@ def conv1d(
     *,
     stream: Any = None,
 ) -> array:
-    """The convolution of `input` (N, L, C) with `weight` (O, K, C / groups); see `conv_general`."""
+    """The convolution of `input` (N, L, C) with `weight` (O, K, C / groups); see `conv_general`.
+
+    >>> signal, kernel = mx.array([1.0, 2.0, 3.0]).reshape(1, 3, 1), mx.array([1.0, 10.0]).reshape(1, 2, 1)
+    >>> mx.conv1d(signal, kernel).flatten()
+    array([21, 32], dtype=float32)
+    """
     return _forward(input, weight, 1, stride, padding, dilation, groups, stream)
 
 
@@ -360,7 +371,11 @@ def conv2d(
     *,
     stream: Any = None,
 ) -> array:
-    """The convolution of `input` (N, H, W, C) with `weight` (O, KH, KW, C / groups); see `conv_general`."""
+    """The convolution of `input` (N, H, W, C) with `weight` (O, KH, KW, C / groups); see `conv_general`.
+
+    >>> mx.conv2d(mx.ones((1, 8, 8, 3)), mx.ones((16, 3, 3, 3)), stride=2, padding=1).shape
+    (1, 4, 4, 16)
+    """
     return _forward(input, weight, 2, stride, padding, dilation, groups, stream)
 
 
@@ -375,7 +390,11 @@ def conv3d(
     *,
     stream: Any = None,
 ) -> array:
-    """The convolution of `input` (N, D, H, W, C) with `weight` (O, KD, KH, KW, C / groups); see `conv_general`."""
+    """The convolution of `input` (N, D, H, W, C) with `weight` (O, KD, KH, KW, C / groups); see `conv_general`.
+
+    >>> mx.conv3d(mx.ones((1, 4, 8, 8, 3)), mx.ones((16, 3, 3, 3, 3))).shape
+    (1, 2, 6, 6, 16)
+    """
     return _forward(input, weight, 3, stride, padding, dilation, groups, stream)
 
 
@@ -414,6 +433,10 @@ def conv_transpose1d(
 ) -> array:
     """The transposed convolution of `input` (N, L, C) with `weight` (O, K, C / groups): `stride` spreads the input,
     `padding` cuts the result, `output_padding` adds to its end. Raises as `conv_general` does.
+
+    >>> signal, kernel = mx.array([1.0, 2.0]).reshape(1, 2, 1), mx.array([1.0, 10.0]).reshape(1, 2, 1)
+    >>> mx.conv_transpose1d(signal, kernel, stride=2).flatten()
+    array([1, 10, 2, 20], dtype=float32)
     """
     return _transposed(input, weight, 1, stride, padding, dilation, output_padding, groups, stream)
 
@@ -430,7 +453,11 @@ def conv_transpose2d(
     *,
     stream: Any = None,
 ) -> array:
-    """The transposed convolution of `input` (N, H, W, C) with `weight` (O, KH, KW, C / groups); see `conv_transpose1d`."""
+    """The transposed convolution of `input` (N, H, W, C) with `weight` (O, KH, KW, C / groups); see `conv_transpose1d`.
+
+    >>> mx.conv_transpose2d(mx.ones((1, 4, 4, 3)), mx.ones((16, 3, 3, 3)), stride=2).shape
+    (1, 9, 9, 16)
+    """
     return _transposed(input, weight, 2, stride, padding, dilation, output_padding, groups, stream)
 
 
@@ -448,6 +475,9 @@ def conv_transpose3d(
 ) -> array:
     """The transposed convolution of `input` (N, D, H, W, C) with `weight` (O, KD, KH, KW, C / groups); see
     `conv_transpose1d`.
+
+    >>> mx.conv_transpose3d(mx.ones((1, 2, 4, 4, 3)), mx.ones((16, 2, 2, 2, 3)), stride=2).shape
+    (1, 4, 8, 8, 16)
     """
     return _transposed(input, weight, 3, stride, padding, dilation, output_padding, groups, stream)
 
@@ -458,6 +488,11 @@ def convolve(a: Any, v: Any, /, mode: str = "full", *, stream: Any = None) -> ar
 
     Raises ValueError for other modes, for empty vectors or arrays that are not vectors, and for types that are not
     floating-point.
+
+    >>> mx.convolve(mx.array([1.0, 2.0, 3.0]), mx.array([1.0, 10.0]))
+    array([1, 12, 23, 30], dtype=float32)
+    >>> mx.convolve(mx.array([1.0, 2.0, 3.0]), mx.array([1.0, 10.0]), mode="valid")
+    array([12, 23], dtype=float32)
     """
     a, v = as_array(a), as_array(v)
     if a.ndim != 1 or v.ndim != 1 or not a.size or not v.size:

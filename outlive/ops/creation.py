@@ -181,6 +181,11 @@ def full(shape: Shape, vals: Any, dtype: Dtype | None = None, *, stream: Any = N
     `dtype` is by default that of `vals` (int32 or float32 for Python's numbers). Raises ValueError for negative
     lengths, shapes that do
     not broadcast, and integers that the type does not hold.
+
+    >>> mx.full((2, 2), 7).tolist()
+    [[7, 7], [7, 7]]
+    >>> mx.full((2, 2), mx.array([1.0, 2.0])).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
     """
     shape = checked_shape("full", shape)
     kind = type(vals)
@@ -195,33 +200,53 @@ def full(shape: Shape, vals: Any, dtype: Dtype | None = None, *, stream: Any = N
 
 
 def full_like(a: array, vals: Any, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """`vals` in the shape of `a`, and in its type where `dtype` is not given; see `full`."""
+    """`vals` in the shape of `a`, and in its type where `dtype` is not given; see `full`.
+
+    >>> mx.full_like(mx.array([1, 2]), 7)
+    array([7, 7], dtype=int32)
+    """
     a = _of_array("full_like", a)
     return full(a.shape, vals, dtype or a.dtype, stream=stream)
 
 
 def zeros(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
-    """Zeros of `shape`. Raises ValueError for negative lengths."""
+    """Zeros of `shape`. Raises ValueError for negative lengths.
+
+    >>> mx.zeros((2,), mx.int8)
+    array([0, 0], dtype=int8)
+    """
     shape = checked_shape("zeros", shape)
     dtype = dtype or dtypes.float32
     return apply(Full.make(shape), (constant(0, dtype),), layout(shape, dtype), stream)
 
 
 def zeros_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """Zeros in the shape of `a`, and in its type where `dtype` is not given."""
+    """Zeros in the shape of `a`, and in its type where `dtype` is not given.
+
+    >>> mx.zeros_like(mx.array([1, 2]))
+    array([0, 0], dtype=int32)
+    """
     a = _of_array("zeros_like", a)
     return zeros(a.shape, dtype or a.dtype, stream=stream)
 
 
 def ones(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
-    """Ones of `shape`. Raises ValueError for negative lengths."""
+    """Ones of `shape`. Raises ValueError for negative lengths.
+
+    >>> mx.ones((2, 1)).tolist()
+    [[1.0], [1.0]]
+    """
     shape = checked_shape("ones", shape)
     dtype = dtype or dtypes.float32
     return apply(Full.make(shape), (constant(1, dtype),), layout(shape, dtype), stream)
 
 
 def ones_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """Ones in the shape of `a`, and in its type where `dtype` is not given."""
+    """Ones in the shape of `a`, and in its type where `dtype` is not given.
+
+    >>> mx.ones_like(mx.array([1.0, 2.0]))
+    array([1, 1], dtype=float32)
+    """
     a = _of_array("ones_like", a)
     return ones(a.shape, dtype or a.dtype, stream=stream)
 
@@ -230,12 +255,19 @@ def empty(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = N
     """An array of `shape` to be assigned to.
 
     It holds zeros: memory that nobody wrote would make results depend on what ran before.
+
+    >>> mx.empty((2,))
+    array([0, 0], dtype=float32)
     """
     return zeros(checked_shape("empty", shape), dtype, stream=stream)
 
 
 def empty_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """An array in the shape of `a` to be assigned to; see `empty`."""
+    """An array in the shape of `a` to be assigned to; see `empty`.
+
+    >>> mx.empty_like(mx.array([1, 2]))
+    array([0, 0], dtype=int32)
+    """
     a = _of_array("empty_like", a)
     return zeros(a.shape, dtype or a.dtype, stream=stream)
 
@@ -260,6 +292,11 @@ def arange(
     needs it), float32
     otherwise, or `dtype`. Raises ValueError for a step of 0, for ends that are not finite, and for bool; TypeError for
     what is no number.
+
+    >>> mx.arange(3)
+    array([0, 1, 2], dtype=int32)
+    >>> mx.arange(1.0, 2.0, 0.25)
+    array([1, 1.25, 1.5, 1.75], dtype=float32)
     """
     if stop is None:
         start, stop = 0, start
@@ -311,6 +348,9 @@ def linspace(
     `endpoint`.
 
     Raises ValueError for a negative `num`.
+
+    >>> mx.linspace(0, 1, 5)
+    array([0, 0.25, 0.5, 0.75, 1], dtype=float32)
     """
     num = 50 if num is None else num
     if num < 0:
@@ -332,12 +372,19 @@ def eye(n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = dtypes.f
     elsewhere.
 
     Raises ValueError for negative lengths.
+
+    >>> mx.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     return apply(Eye.make(k), (), layout(_matrix_shape("eye", n, m), dtype or dtypes.float32), stream)
 
 
 def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
-    """The `n` by `n` matrix with ones on the main diagonal. Raises ValueError for a negative `n`."""
+    """The `n` by `n` matrix with ones on the main diagonal. Raises ValueError for a negative `n`.
+
+    >>> mx.identity(2, mx.int32).tolist()
+    [[1, 0], [0, 1]]
+    """
     return eye(n, n, 0, dtype, stream=stream)
 
 
@@ -345,6 +392,9 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = None, *,
     """An `n` by `m` (default `n`) matrix with ones on and below the `k`-th diagonal, float32 by default.
 
     Raises ValueError for negative lengths.
+
+    >>> mx.tri(3, dtype=mx.int32).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
     return apply(Tri.make(k), (), layout(_matrix_shape("tri", n, m), dtype or dtypes.float32), stream)
 
@@ -359,12 +409,20 @@ def _triangle(op: str, x: Any, k: int, lower: bool, stream: Any) -> array:
 
 
 def tril(x: array, k: int = 0, *, stream: Any = None) -> array:
-    """Zeros above the `k`-th diagonal of the last two axes. Raises ValueError for fewer than two axes."""
+    """Zeros above the `k`-th diagonal of the last two axes. Raises ValueError for fewer than two axes.
+
+    >>> mx.tril(mx.ones((3, 3), mx.int32)).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
     return _triangle("tril", x, k, True, stream)
 
 
 def triu(x: array, k: int = 0, *, stream: Any = None) -> array:
-    """Zeros below the `k`-th diagonal of the last two axes. Raises ValueError for fewer than two axes."""
+    """Zeros below the `k`-th diagonal of the last two axes. Raises ValueError for fewer than two axes.
+
+    >>> mx.triu(mx.ones((3, 3), mx.int32), k=1).tolist()
+    [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    """
     return _triangle("triu", x, k, False, stream)
 
 
@@ -376,6 +434,9 @@ def meshgrid(
     `indexing`: "xy" (the first vector runs along the second axis) or "ij" (along the first). `sparse` leaves the
     repeated axes at length 1.
     Raises ValueError for another `indexing`.
+
+    >>> [g.tolist() for g in mx.meshgrid(mx.array([1, 2, 3]), mx.array([10, 20]))]
+    [[[1, 2, 3], [1, 2, 3]], [[10, 10, 10], [20, 20, 20]]]
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"[meshgrid] indexing is 'xy' or 'ij'; got {indexing!r}.")
@@ -398,6 +459,9 @@ def diagonal(a: array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
     """The diagonal of the axes `axis1` and `axis2`, `offset` places above the main one, as the last axis of a view.
 
     Raises ValueError for fewer than two axes or the same axis twice, IndexError for an axis out of range.
+
+    >>> mx.diagonal(mx.array([[1, 2], [3, 4]]), offset=1)
+    array([2], dtype=int32)
     """
     a = as_array(a)
     if a.ndim < 2:
@@ -415,6 +479,11 @@ def diag(a: array, /, k: int = 0, *, stream: Any = None) -> array:
     """The `k`-th diagonal of a matrix, or the matrix with a vector on its `k`-th diagonal.
 
     Raises ValueError for other ranks.
+
+    >>> mx.diag(mx.array([1, 2])).tolist()
+    [[1, 0], [0, 2]]
+    >>> mx.diag(mx.array([[1, 2], [3, 4]]))
+    array([1, 4], dtype=int32)
     """
     a = as_array(a)
     if a.ndim == 2:
@@ -431,6 +500,9 @@ def trace(
     """The sum of a diagonal, in `dtype` where given; see `diagonal` and `sum`.
 
     Raises ValueError for fewer than two axes.
+
+    >>> mx.trace(mx.array([[1, 2], [3, 4]]))
+    array(5, dtype=int32)
     """
     from outlive.ops.reduce import sum as reduce_sum
 
@@ -446,22 +518,38 @@ def _window(count: int, coefficients: tuple[float, ...], stream: Any) -> array:
 
 
 def bartlett(M: int, *, stream: Any = None) -> array:
-    """The triangular window 1 - |2 n / (M - 1) - 1| of `M` points, float32; empty for M < 1."""
+    """The triangular window 1 - |2 n / (M - 1) - 1| of `M` points, float32; empty for M < 1.
+
+    >>> mx.bartlett(5)
+    array([0, 0.5, 1, 0.5, 0], dtype=float32)
+    """
     return _window(M, (), stream)
 
 
 def hanning(M: int, *, stream: Any = None) -> array:
-    """The window 0.5 - 0.5 cos(2 pi n / (M - 1)) of `M` points, float32; empty for M < 1."""
+    """The window 0.5 - 0.5 cos(2 pi n / (M - 1)) of `M` points, float32; empty for M < 1.
+
+    >>> mx.hanning(5)
+    array([0, 0.5, 1, 0.5, 0], dtype=float32)
+    """
     return _window(M, (0.5, -0.5), stream)
 
 
 def hamming(M: int, *, stream: Any = None) -> array:
-    """The window 0.54 - 0.46 cos(2 pi n / (M - 1)) of `M` points, float32; empty for M < 1."""
+    """The window 0.54 - 0.46 cos(2 pi n / (M - 1)) of `M` points, float32; empty for M < 1.
+
+    >>> mx.hamming(3)
+    array([0.08, 1, 0.08], dtype=float32)
+    """
     return _window(M, (0.54, -0.46), stream)
 
 
 def blackman(M: int, *, stream: Any = None) -> array:
-    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32."""
+    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32.
+
+    >>> mx.blackman(5)[1:4]
+    array([0.34, 1, 0.34], dtype=float32)
+    """
     return _window(M, (0.42, -0.5, 0.08), stream)
 
 

@@ -142,6 +142,10 @@ def einsum(subscripts: str, *operands: Any, stream: Any = None) -> array:
 
     A label that the result lacks is summed over. Without "->" the result has the labels that occur once, in
     alphabetical order. Raises ValueError where labels and shapes do not fit.
+
+    >>> a, b = mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 10.0])
+    >>> mx.einsum("ij,j->i", a, b), mx.einsum("ii", a)
+    (array([21, 43], dtype=float32), array(5, dtype=float32))
     """
     arrays = [as_array(a) for a in operands]
     labels, result = _parsed(subscripts, arrays)
@@ -171,7 +175,12 @@ def _contracted(taken: list[tuple[array, str]], needed: set[str], stream: Any) -
 
 
 def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]], str]:
-    """The order in which `einsum` contracts its operands, and a report of its cost. Raises ValueError as `einsum` does."""
+    """The order in which `einsum` contracts its operands, and a report of its cost. Raises ValueError as `einsum` does.
+
+    >>> path, report = mx.einsum_path("ij,jk,kl->il", mx.ones((2, 9)), mx.ones((9, 9)), mx.ones((9, 2)))
+    >>> path
+    [(0, 1), (0, 1)]
+    """
     arrays = [as_array(a) for a in operands]
     labels, result = _parsed(subscripts, arrays)
     return _path(labels, result, _sizes(labels, arrays))

@@ -152,6 +152,9 @@ def add(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.add(mx.array([1, 2]), 0.5)
+    array([1.5, 2.5], dtype=float32)
     """
     return binary(_ADD, a, b, stream)
 
@@ -161,6 +164,9 @@ def subtract(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.subtract(mx.array([1, 2]), mx.array([[10], [20]])).tolist()
+    [[-9, -8], [-19, -18]]
     """
     return binary(_SUBTRACT, a, b, stream)
 
@@ -170,6 +176,9 @@ def multiply(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.multiply(mx.array([1, 2]), mx.array([3, 4]))
+    array([3, 8], dtype=int32)
     """
     return binary(_MULTIPLY, a, b, stream)
 
@@ -179,6 +188,9 @@ def maximum(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.maximum(mx.array([1.0, mx.nan]), 0.0)
+    array([1, nan], dtype=float32)
     """
     return binary(_MAXIMUM, a, b, stream)
 
@@ -188,6 +200,9 @@ def minimum(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.minimum(mx.array([1, 5]), 3)
+    array([1, 3], dtype=int32)
     """
     return binary(_MINIMUM, a, b, stream)
 
@@ -198,6 +213,9 @@ def power(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result has the promoted type of the two.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.power(mx.array([2, 3]), 2)
+    array([4, 9], dtype=int32)
     """
     return binary(_POWER, a, b, stream)
 
@@ -207,6 +225,9 @@ def equal(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.equal(mx.array([1, 2]), 2)
+    array([False, True], dtype=bool)
     """
     return binary(_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -216,6 +237,9 @@ def not_equal(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.not_equal(mx.array([1, 2]), 2)
+    array([True, False], dtype=bool)
     """
     return binary(_NOT_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -225,6 +249,9 @@ def less(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.less(mx.array([1, 2]), 2)
+    array([True, False], dtype=bool)
     """
     return binary(_LESS, a, b, stream, dtypes.bool_)
 
@@ -234,6 +261,9 @@ def less_equal(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.less_equal(mx.array([1, 2]), 1)
+    array([True, False], dtype=bool)
     """
     return binary(_LESS_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -243,6 +273,9 @@ def greater(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.greater(mx.array([1, 2]), 1)
+    array([False, True], dtype=bool)
     """
     return binary(_GREATER, a, b, stream, dtypes.bool_)
 
@@ -252,6 +285,9 @@ def greater_equal(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. The result is of type bool.
     Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.greater_equal(mx.array([1, 2]), 2)
+    array([False, True], dtype=bool)
     """
     return binary(_GREATER_EQUAL, a, b, stream, dtypes.bool_)
 
@@ -268,6 +304,9 @@ def divide(a: Any, b: Any, stream: Any = None) -> array:
     """Quotient a / b, element by element; integers are divided as float32.
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast.
+
+    >>> mx.divide(mx.array([1, 2]), 4)
+    array([0.25, 0.5], dtype=float32)
     """
     return binary(_DIVIDE, *_inexact("divide", a, b), stream)
 
@@ -285,6 +324,9 @@ def floor_divide(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
     complex numbers.
+
+    >>> mx.floor_divide(mx.array([7, -7]), 2)
+    array([3, -4], dtype=int32)
     """
     return binary(_FLOOR_DIVIDE, *_real_operands("floor_divide", a, b), stream)
 
@@ -294,12 +336,19 @@ def remainder(a: Any, b: Any, stream: Any = None) -> array:
 
     `a`, `b`: arrays or numbers whose shapes broadcast together. Raises ValueError for shapes that do not broadcast and
     complex numbers.
+
+    >>> mx.remainder(mx.array([7, -7]), 3)
+    array([1, 2], dtype=int32)
     """
     return binary(_REMAINDER, *_real_operands("remainder", a, b), stream)
 
 
 def divmod(a: Any, b: Any, stream: Any = None) -> tuple[array, array]:
-    """`(floor_divide(a, b), remainder(a, b))`."""
+    """`(floor_divide(a, b), remainder(a, b))`.
+
+    >>> mx.divmod(mx.array(7), 2)
+    (array(3, dtype=int32), array(1, dtype=int32))
+    """
     a, b = _real_operands("divmod", a, b)
     return floor_divide(a, b, stream=stream), remainder(a, b, stream=stream)
 
@@ -308,6 +357,9 @@ def logaddexp(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """log(exp(a) + exp(b)) without overflow.
 
     Integers are taken as float32; shapes broadcast or ValueError is raised.
+
+    >>> mx.logaddexp(mx.array(1000.0), 1000.0)
+    array(1000.69, dtype=float32)
     """
     return binary(_LOGADDEXP, *_inexact("logaddexp", a, b), stream)
 
@@ -316,6 +368,9 @@ def arctan2(a: Any, b: Any, /, *, stream: Any = None) -> array:
     """The angle in radians of the point (b, a), in [-pi, pi]. Integers are taken as float32.
 
     Raises ValueError for shapes that do not broadcast and complex numbers.
+
+    >>> mx.arctan2(mx.array([1.0, 0.0]), mx.array([1.0, -1.0]))
+    array([0.785398, 3.14159], dtype=float32)
     """
     return binary(_ARCTAN2, *_inexact("arctan2", *_real_operands("arctan2", a, b)), stream)
 
@@ -326,17 +381,29 @@ def _logical(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
 
 
 def logical_and(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Whether both elements are nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    """Whether both elements are nonzero; type bool. Shapes broadcast or ValueError is raised.
+
+    >>> mx.logical_and(mx.array([1, 1]), mx.array([0, 2]))
+    array([False, True], dtype=bool)
+    """
     return _logical(_LOGICAL_AND, a, b, stream)
 
 
 def logical_or(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Whether either element is nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    """Whether either element is nonzero; type bool. Shapes broadcast or ValueError is raised.
+
+    >>> mx.logical_or(mx.array([0, 1]), mx.array([0, 2]))
+    array([False, True], dtype=bool)
+    """
     return _logical(_LOGICAL_OR, a, b, stream)
 
 
 def logical_xor(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """Whether exactly one of two elements is nonzero; type bool. Shapes broadcast or ValueError is raised."""
+    """Whether exactly one of two elements is nonzero; type bool. Shapes broadcast or ValueError is raised.
+
+    >>> mx.logical_xor(mx.array([1, 1]), mx.array([0, 2]))
+    array([True, False], dtype=bool)
+    """
     return _logical(_LOGICAL_XOR, a, b, stream)
 
 
@@ -353,17 +420,29 @@ def _bitwise(primitive: Elementwise, a: Any, b: Any, stream: Any) -> array:
 
 
 def bitwise_and(a: Any, b: Any, stream: Any = None) -> array:
-    """Bits set in both elements. Integers or booleans; RuntimeError otherwise."""
+    """Bits set in both elements. Integers or booleans; RuntimeError otherwise.
+
+    >>> mx.bitwise_and(mx.array([6, 3]), 5)
+    array([4, 1], dtype=int32)
+    """
     return _bitwise(_BITWISE_AND, a, b, stream)
 
 
 def bitwise_or(a: Any, b: Any, stream: Any = None) -> array:
-    """Bits set in either element. Integers or booleans; RuntimeError otherwise."""
+    """Bits set in either element. Integers or booleans; RuntimeError otherwise.
+
+    >>> mx.bitwise_or(mx.array([6, 3]), 8)
+    array([14, 11], dtype=int32)
+    """
     return _bitwise(_BITWISE_OR, a, b, stream)
 
 
 def bitwise_xor(a: Any, b: Any, stream: Any = None) -> array:
-    """Bits set in exactly one element. Integers or booleans; RuntimeError otherwise."""
+    """Bits set in exactly one element. Integers or booleans; RuntimeError otherwise.
+
+    >>> mx.bitwise_xor(mx.array([6, 3]), 5)
+    array([3, 6], dtype=int32)
+    """
     return _bitwise(_BITWISE_XOR, a, b, stream)
 
 
@@ -371,12 +450,19 @@ def left_shift(a: Any, b: Any, stream: Any = None) -> array:
     """Bits of `a` moved up by `b` places, 0 from the type's width on.
 
     Integers, booleans as uint8; RuntimeError otherwise.
+
+    >>> mx.left_shift(mx.array([1, 3]), 2)
+    array([4, 12], dtype=int32)
     """
     return _bitwise(_LEFT_SHIFT, a, b, stream)
 
 
 def right_shift(a: Any, b: Any, stream: Any = None) -> array:
-    """Bits of `a` moved down by `b` places, keeping the sign. Integers, booleans as uint8; RuntimeError otherwise."""
+    """Bits of `a` moved down by `b` places, keeping the sign. Integers, booleans as uint8; RuntimeError otherwise.
+
+    >>> mx.right_shift(mx.array([8, -8]), 2)
+    array([2, -2], dtype=int32)
+    """
     return _bitwise(_RIGHT_SHIFT, a, b, stream)
 
 
@@ -403,6 +489,9 @@ def where(condition: Any, x: Any, y: Any, /, *, stream: Any = None) -> array:
     """Elements of `x` where `condition` is nonzero, of `y` elsewhere; in their promoted type.
 
     The three shapes broadcast together; ValueError otherwise.
+
+    >>> mx.where(mx.array([True, False]), mx.array([1, 2]), 0)
+    array([1, 0], dtype=int32)
     """
     x, y = operands("where", x, y)
     common = promote(x.dtype, y.dtype)
@@ -414,6 +503,9 @@ def clip(a: Any, /, a_min: Any = None, a_max: Any = None, *, stream: Any = None)
     """Elements of `a` kept between `a_min` and `a_max` (numbers or arrays, either may be None).
 
     Raises ValueError when both are None or the shapes do not broadcast.
+
+    >>> mx.clip(mx.array([-1, 5, 20]), 0, 10)
+    array([0, 5, 10], dtype=int32)
     """
     if a_min is None and a_max is None:
         raise ValueError("[clip] Give at least one of a_min and a_max.")
@@ -430,6 +522,9 @@ def isclose(
 ) -> array:
     """Whether |a - b| <= atol + rtol |b|, element by element; infinities are close to themselves, NaN to NaN with
     `equal_nan`.
+
+    >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
+    array([True, False], dtype=bool)
     """
     from outlive.ops.unary import abs, isinf, isnan
 

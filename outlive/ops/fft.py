@@ -198,23 +198,38 @@ def fftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", st
     "forward", or "ortho" (1/sqrt(N) to both). Raises ValueError for another norm, lengths below 1, repeated axes, or
     `s` without `axes`;
     IndexError for an axis out of range.
+
+    >>> mx.fft.fftn(mx.ones((2, 2))).tolist()
+    [[(4+0j), 0j], [0j, 0j]]
     """
     return _transformed("fftn", a, s, axes, norm, False, stream)
 
 
 def ifftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
-    """Inverse of `fftn`, with its arguments; complex64."""
+    """Inverse of `fftn`, with its arguments; complex64.
+
+    >>> mx.fft.ifftn(mx.fft.fftn(mx.ones((2, 2)))).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
     return _transformed("ifftn", a, s, axes, norm, True, stream)
 
 
 def rfftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` of real input: the last axis keeps its first n // 2 + 1 elements, which determine the rest; complex64."""
+    """`fftn` of real input: the last axis keeps its first n // 2 + 1 elements, which determine the rest; complex64.
+
+    >>> mx.fft.rfftn(mx.ones((4, 6))).shape
+    (4, 4)
+    """
     a, used, _ = _prepared("rfftn", a, s, axes, norm, dtypes.float32, halved=False)
     return _from_real(a, used, norm, stream) if used else astype(a, dtypes.complex64)
 
 
 def irfftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
-    """Inverse of `rfftn`; float32. The last axis has 2 (n - 1) elements where `s` does not tell."""
+    """Inverse of `rfftn`; float32. The last axis has 2 (n - 1) elements where `s` does not tell.
+
+    >>> mx.fft.irfftn(mx.fft.rfftn(mx.ones((2, 2)))).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     a, used, last = _prepared("irfftn", a, s, axes, norm, dtypes.complex64, halved=True)
     return _to_real(a, used, last, norm, stream) if used else real(a)
 
@@ -224,42 +239,76 @@ def _one_length(n: int | None) -> Axes:
 
 
 def fft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` along one axis, cut or padded to `n` elements."""
+    """`fftn` along one axis, cut or padded to `n` elements.
+
+    >>> mx.fft.fft(mx.array([1.0, 1.0, 1.0, 1.0]))
+    array([4+0j, 0+0j, 0+0j, 0+0j], dtype=complex64)
+    >>> mx.fft.fft(mx.array([1.0, 1.0]), n=8).shape
+    (8,)
+    """
     return _transformed("fft", a, _one_length(n), [axis], norm, False, stream)
 
 
 def ifft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`ifftn` along one axis, cut or padded to `n` elements."""
+    """`ifftn` along one axis, cut or padded to `n` elements.
+
+    >>> mx.fft.ifft(mx.array([4.0, 0.0, 0.0, 0.0]))
+    array([1+0j, 1+0j, 1+0j, 1+0j], dtype=complex64)
+    """
     return _transformed("ifft", a, _one_length(n), [axis], norm, True, stream)
 
 
 def rfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`rfftn` along one axis, cut or padded to `n` elements."""
+    """`rfftn` along one axis, cut or padded to `n` elements.
+
+    >>> mx.fft.rfft(mx.array([1.0, 1.0, 1.0, 1.0]))
+    array([4+0j, 0+0j, 0+0j], dtype=complex64)
+    """
     return rfftn(a, _one_length(n), [axis], norm, stream)
 
 
 def irfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`irfftn` along one axis, to `n` real elements."""
+    """`irfftn` along one axis, to `n` real elements.
+
+    >>> mx.fft.irfft(mx.array([4.0, 0.0, 0.0]))
+    array([1, 1, 1, 1], dtype=float32)
+    """
     return irfftn(a, _one_length(n), [axis], norm, stream)
 
 
 def fft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` along two axes, the last ones by default."""
+    """`fftn` along two axes, the last ones by default.
+
+    >>> mx.fft.fft2(mx.ones((5, 2, 2))).shape
+    (5, 2, 2)
+    """
     return fftn(a, s, axes, norm, stream)
 
 
 def ifft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`ifftn` along two axes, the last ones by default."""
+    """`ifftn` along two axes, the last ones by default.
+
+    >>> mx.fft.ifft2(mx.fft.fft2(mx.ones((2, 2)))).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
     return ifftn(a, s, axes, norm, stream)
 
 
 def rfft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`rfftn` along two axes, the last ones by default."""
+    """`rfftn` along two axes, the last ones by default.
+
+    >>> mx.fft.rfft2(mx.ones((5, 4, 6))).shape
+    (5, 4, 4)
+    """
     return rfftn(a, s, axes, norm, stream)
 
 
 def irfft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`irfftn` along two axes, the last ones by default."""
+    """`irfftn` along two axes, the last ones by default.
+
+    >>> mx.fft.irfft2(mx.fft.rfft2(mx.ones((2, 2)))).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     return irfftn(a, s, axes, norm, stream)
 
 
@@ -272,6 +321,9 @@ def _checked_count(op: str, n: int) -> int:
 def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
     """Frequencies of the `n` elements of `fft`, in cycles per unit of the sample spacing `d`, negative ones last;
     float32.
+
+    >>> mx.fft.fftfreq(4, d=0.5)
+    array([0, 0.5, -1, -0.5], dtype=float32)
     """
     half = (_checked_count("fftfreq", n) + 1) // 2
     places = arange(n)
@@ -279,7 +331,11 @@ def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
 
 
 def rfftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
-    """Frequencies of the n // 2 + 1 elements of `rfft`, in cycles per unit of the sample spacing `d`; float32."""
+    """Frequencies of the n // 2 + 1 elements of `rfft`, in cycles per unit of the sample spacing `d`; float32.
+
+    >>> mx.fft.rfftfreq(4, d=0.5)
+    array([0, 0.5, 1], dtype=float32)
+    """
     return (arange(_checked_count("rfftfreq", n) // 2 + 1) / (n * d)).astype(dtypes.float32, stream=stream)
 
 
@@ -300,12 +356,20 @@ def _shift(op: str, a: Any, axes: int | Sequence[int] | None, inverse: bool, str
 
 
 def fftshift(a: array, axes: int | Sequence[int] | None = None, stream: Any = None) -> array:
-    """The zero frequency moved to the middle of `axes` (None: all). Raises IndexError for an axis out of range."""
+    """The zero frequency moved to the middle of `axes` (None: all). Raises IndexError for an axis out of range.
+
+    >>> mx.fft.fftshift(mx.array([0, 1, -2, -1]))
+    array([-2, -1, 0, 1], dtype=int32)
+    """
     return _shift("fftshift", a, axes, False, stream)
 
 
 def ifftshift(a: array, axes: int | Sequence[int] | None = None, stream: Any = None) -> array:
-    """Inverse of `fftshift`. Raises IndexError for an axis out of range."""
+    """Inverse of `fftshift`. Raises IndexError for an axis out of range.
+
+    >>> mx.fft.ifftshift(mx.array([-2, -1, 0, 1]))
+    array([0, 1, -2, -1], dtype=int32)
+    """
     return _shift("ifftshift", a, axes, True, stream)
 
 
@@ -352,6 +416,9 @@ def stft(
     pads n_fft // 2 samples at both ends by `pad_mode`. `onesided` keeps n_fft // 2 + 1 frequencies, by default for real
     input.
     Raises ValueError where the sizes do not fit.
+
+    >>> mx.fft.stft(mx.ones((64,)), n_fft=16).shape
+    (9, 17)
     """
     x = as_array(x)
     if x.ndim < 1:
@@ -389,6 +456,11 @@ def istft(
     Arguments as in `stft`; `n_fft` is found from the frequencies where it is not given, `length` cuts or pads the
     signal with zeros.
     Raises ValueError where the sizes do not fit.
+
+    >>> window = mx.hanning(17)[:16]
+    >>> frames = mx.fft.stft(mx.ones((64,)), n_fft=16, window=window)
+    >>> mx.allclose(mx.fft.istft(frames, window=window, length=64), mx.ones((64,)), atol=1e-5)
+    array(True, dtype=bool)
     """
     spectrum = as_array(stft_matrix)
     if spectrum.ndim < 2:

@@ -71,6 +71,11 @@ def load(
 
     Raises RuntimeError for files that cannot be opened or are malformed or cut, ValueError for unknown formats and
     element types, and for a .npz file that is no zip archive.
+
+    >>> mx.savez("weights.npz", w=mx.array([1, 2]), b=mx.array(0.5))
+    >>> arrays = mx.load("weights.npz")
+    >>> arrays["w"]
+    array([1, 2], dtype=int32)
     """
     kind = _format_of(file) if format is None else format
     if kind not in _FORMATS:
@@ -253,6 +258,10 @@ def save(file: Any, arr: array) -> None:
     `file`: a path (".npy" is added where it is missing), or an object with `write`. A path's old content is replaced when
     the new one is complete. Raises TypeError for what is no array, ValueError for what is no file, RuntimeError where the
     path cannot be written.
+
+    >>> mx.save("w", mx.array([1, 2]))
+    >>> mx.load("w.npy")
+    array([1, 2], dtype=int32)
     """
     from outlive.io.npy import write_npy
     from outlive.io.writing import written
@@ -266,12 +275,21 @@ def savez(file: Any, *args: array, **kwargs: array) -> None:
     """Write arrays as a .npz file: `args` under the names arr_0, arr_1, ..., `kwargs` under their own.
 
     `file` and errors as in `save`; also raises ValueError for a keyword that is the name of a positional array.
+
+    >>> mx.savez("weights", mx.array([1, 2]), b=mx.array(0.5))
+    >>> sorted(mx.load("weights.npz"))
+    ['arr_0', 'b']
     """
     _save_npz("savez", file, args, kwargs, False)
 
 
 def savez_compressed(file: Any, *args: array, **kwargs: array) -> None:
-    """`savez` with each array compressed (deflate)."""
+    """`savez` with each array compressed (deflate).
+
+    >>> mx.savez_compressed("weights", w=mx.zeros((1000,)))
+    >>> mx.load("weights.npz")["w"].shape
+    (1000,)
+    """
     _save_npz("savez_compressed", file, args, kwargs, True)
 
 
@@ -292,6 +310,10 @@ def save_safetensors(file: Any, arrays: dict[str, array], metadata: dict[str, st
     """Write named arrays, and texts by name as `metadata`, as a .safetensors file.
 
     `file` and errors as in `save`; also raises ValueError for metadata that are not texts by name.
+
+    >>> mx.save_safetensors("weights", {"w": mx.array([1, 2])}, {"made": "today"})
+    >>> mx.load("weights.safetensors", return_metadata=True)
+    ({'w': array([1, 2], dtype=int32)}, {'made': 'today'})
     """
     from outlive.io.safetensors import write_safetensors
     from outlive.io.writing import written
@@ -311,6 +333,10 @@ def save_gguf(file: Any, arrays: dict[str, array], metadata: dict[str, Any] | No
     `file`: a path (".gguf" is added where it is missing), replaced when the new content is complete. Raises ValueError
     for what is no path, TypeError for values of other types, RuntimeError for element types that GGUF does not have, for
     empty arrays, for metadata of more axes, and where the path cannot be written.
+
+    >>> mx.save_gguf("weights", {"w": mx.array([1.0, 2.0])}, {"general.name": "tiny"})
+    >>> mx.load("weights.gguf")
+    {'w': array([1, 2], dtype=float32)}
     """
     from outlive.io.writing import replaced, with_suffix
 

@@ -170,6 +170,12 @@ def gated_delta_update(
     (B, T, Hv, Dv), Hv a multiple of Hk; gamma (B, T, Hv), or (B, T, Hv, Dk) for a decay of each key; beta (B, T, Hv).
     `initial_state` is zero if None. Where `mask` (B, T) is false the state stays and the output is zero. The state is
     float32; outputs have q's, k's and v's common type. Raises ValueError where shapes or types do not fit.
+
+    >>> q = k = mx.array([1.0, 0.0]).reshape(1, 1, 1, 2)
+    >>> v, one = mx.array([3.0, 4.0]).reshape(1, 1, 1, 2), mx.ones((1, 1, 1))
+    >>> out, state = mx.fast.gated_delta_update(q, k, v, one, one)
+    >>> out.flatten(), state.shape
+    (array([3, 4], dtype=float32), (1, 1, 2, 2))
     """
     q, k, v, gamma, beta = [as_array(a) for a in (q, k, v, gamma, beta)]
     shapes = f"q {q.shape}, k {k.shape}, v {v.shape}, gamma {gamma.shape}, beta {beta.shape}"

@@ -364,6 +364,9 @@ def take(a: Any, /, indices: Any, axis: int | None = None, *, stream: Any = None
 
     `indices`: an integer or an integer array of shape S; the result has S in the place of `axis`. Raises ValueError for
     other types or an empty axis, IndexError for an axis or an integer out of range.
+
+    >>> mx.take(mx.array([[1, 2], [3, 4]]), mx.array([1, 0, 1]), axis=1).tolist()
+    [[2, 1, 2], [4, 3, 4]]
     """
     a = as_array(a)
     if axis is None:
@@ -396,6 +399,10 @@ def take_along_axis(a: Any, /, indices: Any, axis: int | None = -1, *, stream: A
 
     `indices`: an integer array with as many axes as `a`; the axes other than `axis` broadcast. Raises ValueError for
     other types or shapes, IndexError for an axis out of range.
+
+    >>> a = mx.array([[3, 1, 2]])
+    >>> mx.take_along_axis(a, mx.argsort(a), axis=-1).tolist()
+    [[1, 2, 3]]
     """
     a, indices = as_array(a), checked_indices("take_along_axis", indices)
     if axis is None:
@@ -410,6 +417,9 @@ def put_along_axis(a: Any, /, indices: Any, values: Any, axis: int | None = None
 
     `values` are cast to `a`'s type and broadcast to the indices' shape; of several for one place the last stays. Raises
     ValueError for indices of another type or shape, IndexError for an axis out of range.
+
+    >>> mx.put_along_axis(mx.zeros((2, 2)), mx.array([[1], [0]]), 5.0, axis=1).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
     """
     a, indices = as_array(a), checked_indices("put_along_axis", indices)
     values = as_array(values).astype(a.dtype)

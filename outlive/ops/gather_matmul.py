@@ -101,6 +101,10 @@ def gather_mm(
     matrices in the flattened leading axes; the result has shape (*S, M, N). Vectors act as in `matmul`.
     `sorted_indices` says that `rhs_indices` ascend: a hint that never changes the result. Raises ValueError where
     shapes or types do not fit; an index out of range is an error of the result.
+
+    >>> experts = mx.stack([mx.eye(2), 10 * mx.eye(2)])
+    >>> mx.gather_mm(mx.array([[1.0, 2.0]]), experts, rhs_indices=mx.array([1, 0])).tolist()
+    [[[10.0, 20.0]], [[1.0, 2.0]]]
     """
     a, b = as_array(a), as_array(b)
     if lhs_indices is None and rhs_indices is None:
@@ -154,6 +158,10 @@ def block_masked_mm(
 
     A mask holds an element a block, the last ones of which may be cut by the matrix. Raises ValueError where shapes or
     types do not fit.
+
+    >>> ones, mask = mx.ones((64, 64)), mx.array([[True, False], [False, False]])
+    >>> mx.block_masked_mm(ones, ones, block_size=32, mask_out=mask).sum()
+    array(65536, dtype=float32)
     """
     a, b = as_array(a), as_array(b)
     if a.ndim < 2 or b.ndim < 2:
@@ -193,6 +201,10 @@ def segmented_mm(a: Any, b: Any, /, segments: Any, *, stream: Any = None) -> arr
 
     The result has shape (..., M, N). Raises ValueError where shapes or types do not fit; a segment out of range is an
     error of the result.
+
+    >>> a, b = mx.ones((1, 4)), mx.ones((4, 1))
+    >>> mx.segmented_mm(a, b, mx.array([[0, 1], [1, 4]], mx.uint32)).tolist()
+    [[[1.0]], [[3.0]]]
     """
     a, b = as_array(a), as_array(b)
     segments = as_array(segments)

@@ -91,6 +91,9 @@ def hadamard_transform(a: Any, scale: float | None = None, stream: Any = None) -
 
     The length must be m * 2^k with m in 1, 12, 20, 28. Integers become float32; half types are summed in float32.
     Raises ValueError for other lengths, empty arrays and complex types.
+
+    >>> mx.hadamard_transform(mx.array([1.0, 2.0, 3.0, 4.0]), scale=1.0)
+    array([10, -2, -4, 0], dtype=float32)
     """
     a = as_array(a)
     if a.dtype is dtypes.complex64:

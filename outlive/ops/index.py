@@ -172,7 +172,12 @@ _updates = Plans()
 
 
 def getitem(a: array, index: Any) -> array:
-    """`a[index]`: a view where `index` holds integers, slices, None and `...`, a copy where it holds arrays."""
+    """`a[index]`: a view where `index` holds integers, slices, None and `...`, a copy where it holds arrays.
+
+    >>> a = mx.arange(6).reshape(2, 3)
+    >>> a[0, ::-1], a[:, mx.array([0, 2])].tolist(), a[..., None].shape
+    (array([2, 1, 0], dtype=int32), [[0, 2], [3, 5]], (2, 3, 1))
+    """
     if type(index) is array and index.dtype in _INTEGERS and a.ndim:
         return gather(a, (index,), (0,), 0)
     key = _fixed(index)
@@ -256,7 +261,15 @@ def assigned(a: array, index: Any, value: Any) -> array:
 
 
 def setitem(a: array, index: Any, value: Any) -> None:
-    """`a[index] = value`: the handle `a` gets a new node; other handles of the old one do not change."""
+    """`a[index] = value`: the handle `a` gets a new node; other handles of the old one do not change.
+
+    >>> a = mx.zeros((2, 2), mx.int32)
+    >>> b = mx.array(a)
+    >>> a[:, 0] = mx.array([1, 2])
+    >>> a[mx.array([[False, True], [False, True]])] = 9
+    >>> a.tolist(), b.tolist()
+    ([[1, 9], [2, 9]], [[0, 0], [0, 0]])
+    """
     a._node = assigned(a, index, value)._node
 
 
@@ -315,6 +328,9 @@ class ArrayAt:
     """`a.at[index]`: updates of the elements at `index`, each of which returns a new array.
 
     Repeated indices count each time.
+
+    >>> mx.zeros((3,)).at[mx.array([0, 0, 2])].add(1.0)
+    array([2, 0, 1], dtype=float32)
     """
 
     __slots__ = ("_array", "_index")
@@ -324,31 +340,59 @@ class ArrayAt:
         self._index = index
 
     def __getitem__(self, index: Any) -> ArrayAt:
-        """The updates at `index`."""
+        """The updates at `index`.
+
+        >>> mx.zeros((2, 2)).at[0, 1].add(5.0).tolist()
+        [[0.0, 5.0], [0.0, 0.0]]
+        """
         return ArrayAt(self._array, (index,))
 
     def add(self, value: Any) -> array:
-        """`a` with `value` added at the index."""
+        """`a` with `value` added at the index.
+
+        >>> mx.array([1, 2]).at[mx.array([0, 0])].add(10)
+        array([21, 2], dtype=int32)
+        """
         return self._combined(value, "add")
 
     def subtract(self, value: Any) -> array:
-        """`a` with `value` subtracted at the index."""
+        """`a` with `value` subtracted at the index.
+
+        >>> mx.array([1, 2]).at[0].subtract(10)
+        array([-9, 2], dtype=int32)
+        """
         return self._combined(value, "subtract")
 
     def multiply(self, value: Any) -> array:
-        """`a` multiplied by `value` at the index."""
+        """`a` multiplied by `value` at the index.
+
+        >>> mx.array([1, 2]).at[mx.array([1, 1])].multiply(3)
+        array([1, 18], dtype=int32)
+        """
         return self._combined(value, "multiply")
 
     def divide(self, value: Any) -> array:
-        """`a` divided by `value` at the index; integers are divided as floats and cut off."""
+        """`a` divided by `value` at the index; integers are divided as floats and cut off.
+
+        >>> mx.array([1.0, 2.0]).at[1].divide(4.0)
+        array([1, 0.5], dtype=float32)
+        """
         return self._combined(value, "divide")
 
     def maximum(self, value: Any) -> array:
-        """`a` with the larger of itself and `value` at the index."""
+        """`a` with the larger of itself and `value` at the index.
+
+        >>> mx.array([1, 2]).at[:].maximum(mx.array([5, 0]))
+        array([5, 2], dtype=int32)
+        """
         return self._combined(value, "maximum")
 
     def minimum(self, value: Any) -> array:
-        """`a` with the smaller of itself and `value` at the index."""
+        """`a` with the smaller of itself and `value` at the index.
+
+        >>> mx.array([1, 2]).at[:].minimum(mx.array([5, 0]))
+        array([1, 0], dtype=int32)
+        """
         return self._combined(value, "minimum")
 
     def _combined(self, value: Any, mode: str) -> array:

@@ -124,6 +124,11 @@ def concatenate(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = 
 
     Raises ValueError where there is none, or where other axes differ in length, IndexError for an axis out of range,
     TypeError for what is no array.
+
+    >>> mx.concatenate([mx.array([1, 2]), mx.array([3.5])])
+    array([1, 2, 3.5], dtype=float32)
+    >>> mx.concatenate([mx.array([[1], [2]]), mx.array([[3], [4]])], axis=1).tolist()
+    [[1, 3], [2, 4]]
     """
     made = _arrays("concatenate", arrays)
     if axis is None:
@@ -144,7 +149,11 @@ def concatenate(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = 
 
 
 def concat(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = None) -> array:
-    """The array-API name of `concatenate`."""
+    """The array-API name of `concatenate`.
+
+    >>> mx.concat([mx.array([1, 2]), mx.array([3])])
+    array([1, 2, 3], dtype=int32)
+    """
     return concatenate(arrays, axis, stream=stream)
 
 
@@ -152,6 +161,9 @@ def stack(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = None) 
     """The arrays side by side along a new axis at place `axis` of the result (None: 0), in their common type.
 
     Raises ValueError where there is none or their shapes differ, IndexError for an axis out of range.
+
+    >>> mx.stack([mx.array([1, 2]), mx.array([3, 4])], axis=1).tolist()
+    [[1, 3], [2, 4]]
     """
     made = _arrays("stack", arrays)
     if any(a.shape != made[0].shape for a in made):
@@ -162,7 +174,11 @@ def stack(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = None) 
 
 
 def unstack(x: Any, /, *, axis: int = 0, stream: Any = None) -> tuple[array, ...]:
-    """The slices of `x` along `axis`, without that axis. Raises IndexError for an axis out of range."""
+    """The slices of `x` along `axis`, without that axis. Raises IndexError for an axis out of range.
+
+    >>> mx.unstack(mx.array([[1, 2], [3, 4]]))
+    (array([1, 2], dtype=int32), array([3, 4], dtype=int32))
+    """
     x = as_array(x)
     at = checked_axis("unstack", axis, x.ndim)
     moved = moveaxis(x, at, 0, stream=stream)
@@ -179,6 +195,11 @@ def split(a: Any, /, indices_or_sections: int | Sequence[int], axis: int = 0, *,
     from the end).
 
     Raises ValueError where the axis does not divide into equal parts, IndexError for an axis out of range.
+
+    >>> mx.split(mx.arange(4), 2)
+    [array([0, 1], dtype=int32), array([2, 3], dtype=int32)]
+    >>> [part.tolist() for part in mx.split(mx.arange(5), [1, 3])]
+    [[0], [1, 2], [3, 4]]
     """
     a = as_array(a)
     at = checked_axis("split", axis, a.ndim)
@@ -230,6 +251,11 @@ def pad(a: Any, pad_width: PadWidth, mode: str = "constant", constant_values: An
     "constant" (with `constant_values`, one number, cast to `a`'s type), "edge" (repeats the outermost elements),
     "reflect" (mirrors at the outermost element, again and again) or "symmetric" (mirrors at the border). Raises
     ValueError for other modes, for widths that do not fit, and where an empty axis has nothing to repeat.
+
+    >>> mx.pad(mx.array([1, 2]), (1, 2), constant_values=9)
+    array([9, 1, 2, 9, 9], dtype=int32)
+    >>> mx.pad(mx.array([1, 2, 3]), 1, mode="reflect")
+    array([2, 1, 2, 3, 2], dtype=int32)
     """
     a = as_array(a)
     pairs = _widths(a, pad_width)
@@ -302,6 +328,9 @@ def repeat(array: Any, repeats: int, axis: int | None = None, *, stream: Any = N
     """Each element along `axis` (None: of the flattened array) `repeats` times in a row.
 
     Raises ValueError for a negative count.
+
+    >>> mx.repeat(mx.array([1, 2]), 2)
+    array([1, 1, 2, 2], dtype=int32)
     """
     a = as_array(array)
     if not isinstance(repeats, int):
@@ -322,6 +351,9 @@ def tile(a: Any, reps: int | Sequence[int], /, *, stream: Any = None) -> array:
     """`a` laid out `reps` times along each axis; the shorter of `reps` and the shape gets leading ones.
 
     Raises ValueError if negative.
+
+    >>> mx.tile(mx.array([1, 2]), (2, 2)).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     a = as_array(a)
     counts = (reps,) if isinstance(reps, int) else tuple(int(r) for r in reps)
@@ -344,6 +376,9 @@ def roll(
     `shift` and `axis`: one number for all, or one for each axis named (what is left over in the longer list of shifts
     is not used; several shifts without `axis` add up). `axis` None shifts the flattened array. Raises IndexError for an
     axis out of range, ValueError where there are fewer shifts than axes.
+
+    >>> mx.roll(mx.array([1, 2, 3]), 1)
+    array([3, 1, 2], dtype=int32)
     """
     a = as_array(a)
     shifts = [shift] if isinstance(shift, int) else list(shift)
@@ -377,6 +412,9 @@ def flip(a: Any, /, axis: int | Sequence[int] | None = None, *, stream: Any = No
     """`a` with the order of elements reversed along `axis` (None: all axes); a view.
 
     Raises IndexError for an axis out of range.
+
+    >>> mx.flip(mx.array([[1, 2], [3, 4]]), axis=1).tolist()
+    [[2, 1], [4, 3]]
     """
     a = as_array(a)
     axes = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
@@ -389,6 +427,11 @@ def diff(a: Any, /, n: int = 1, axis: int = -1, *, stream: Any = None) -> array:
     """Differences of neighbours along `axis`, taken `n` times; booleans differ where they are unequal.
 
     Raises ValueError for a negative `n`, IndexError for an axis out of range.
+
+    >>> mx.diff(mx.array([1, 4, 9, 16]))
+    array([3, 5, 7], dtype=int32)
+    >>> mx.diff(mx.array([1, 4, 9, 16]), n=2)
+    array([2, 2], dtype=int32)
     """
     a = as_array(a)
     if n < 0:

@@ -415,6 +415,9 @@ def inv(a: array, *, stream: Any = None) -> array:
     """Inverses of square matrices (..., n, n). A singular one raises when the result is read.
 
     Raises ValueError for other shapes or types.
+
+    >>> mx.linalg.inv(mx.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
     """
     return _applied(Inverse.make(), _matrices("inv", a, square_only=True), stream=stream)[0]
 
@@ -423,6 +426,9 @@ def tri_inv(a: array, upper: bool = False, *, stream: Any = None) -> array:
     """Inverses of lower (or `upper`) triangular matrices (..., n, n); the other triangle is not read.
 
     A singular one raises when the result is read. Raises ValueError for other shapes or types.
+
+    >>> mx.linalg.tri_inv(mx.array([[1.0, 0.0], [2.0, 1.0]])).tolist()
+    [[1.0, 0.0], [-2.0, 1.0]]
     """
     triangle = triu if upper else tril
     return triangle(inv(triangle(_matrices("tri_inv", a, square_only=True))), stream=stream)
@@ -433,13 +439,20 @@ def cholesky(a: array, upper: bool = False, *, stream: Any = None) -> array:
 
     One triangle is read. A matrix that is not positive definite raises when the result is read. Raises ValueError for
     other shapes or types.
+
+    >>> mx.linalg.cholesky(mx.array([[4.0, 0.0], [0.0, 9.0]])).tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
     """
     a = _matrices("cholesky", a, square_only=True)
     return _applied(Cholesky.make(bool(upper)), a, stream=stream)[0]
 
 
 def cholesky_inv(a: array, upper: bool = False, *, stream: Any = None) -> array:
-    """The inverse of A from its Cholesky factor `a`: L with L L^T = A (or `upper` U with U^T U = A)."""
+    """The inverse of A from its Cholesky factor `a`: L with L L^T = A (or `upper` U with U^T U = A).
+
+    >>> mx.linalg.cholesky_inv(mx.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.25, 0.0], [0.0, 0.0625]]
+    """
     back = tri_inv(_matrices("cholesky_inv", a, square_only=True), upper)
     turned = swapaxes(back, -1, -2)
     return matmul(back, turned, stream=stream) if upper else matmul(turned, back, stream=stream)
@@ -449,6 +462,11 @@ def qr(a: array, *, stream: Any = None) -> tuple[array, array]:
     """Q (..., m, k) with orthonormal columns and upper triangular R (..., k, n) with Q R = a, k = min(m, n).
 
     Raises ValueError for other shapes or types.
+
+    >>> a = mx.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> q, r = mx.linalg.qr(a)
+    >>> q.shape, r.shape, mx.allclose(q @ r, a, atol=1e-5)
+    ((3, 2), (2, 2), array(True, dtype=bool))
     """
     q, r = _applied(QR.make(), _matrices("qr", a), stream=stream)
     return q, r
@@ -459,6 +477,10 @@ def svd(a: array, compute_uv: bool = True, *, stream: Any = None) -> Any:
 
     The values alone with `compute_uv=False`; only those have derivatives. complex64 too. Raises ValueError for other
     shapes or types.
+
+    >>> u, s, vt = mx.linalg.svd(mx.array([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]]))
+    >>> u.shape, s, vt.shape
+    ((3, 3), array([3, 2], dtype=float32), (2, 2))
     """
     a = _matrices("svd", a, complex_too=True)
     made = _applied((SVD if compute_uv else SingularValues).make(), a, stream=stream)
@@ -476,6 +498,10 @@ def eigh(a: array, UPLO: str = "L", *, stream: Any = None) -> tuple[array, array
     read.
 
     complex64 too. Raises ValueError for other shapes, types and triangles.
+
+    >>> values, vectors = mx.linalg.eigh(mx.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> mx.round(values, decimals=4), vectors.shape
+    (array([1, 3], dtype=float32), (2, 2))
     """
     a = _matrices("eigh", a, square_only=True, complex_too=True)
     values, vectors = _applied(Eigh.make(_triangle("eigh", UPLO)), a, stream=stream)
@@ -483,19 +509,32 @@ def eigh(a: array, UPLO: str = "L", *, stream: Any = None) -> tuple[array, array
 
 
 def eigvalsh(a: array, UPLO: str = "L", *, stream: Any = None) -> array:
-    """Eigenvalues (..., n), rising, of symmetric or Hermitian matrices; see `eigh`."""
+    """Eigenvalues (..., n), rising, of symmetric or Hermitian matrices; see `eigh`.
+
+    >>> mx.round(mx.linalg.eigvalsh(mx.array([[2.0, 1.0], [1.0, 2.0]])), decimals=4)
+    array([1, 3], dtype=float32)
+    """
     a = _matrices("eigvalsh", a, square_only=True, complex_too=True)
     return _applied(EigenvaluesHermitian.make(_triangle("eigvalsh", UPLO)), a, stream=stream)[0]
 
 
 def eig(a: array, *, stream: Any = None) -> tuple[array, array]:
-    """Eigenvalues (..., n) and eigenvectors (columns) of square matrices, complex64. Raises ValueError for others."""
+    """Eigenvalues (..., n) and eigenvectors (columns) of square matrices, complex64. Raises ValueError for others.
+
+    >>> values, vectors = mx.linalg.eig(mx.array([[2.0, 0.0], [0.0, 3.0]]))
+    >>> values
+    array([2+0j, 3+0j], dtype=complex64)
+    """
     values, vectors = _applied(Eig.make(), _matrices("eig", a, square_only=True, complex_too=True), stream=stream)
     return values, vectors
 
 
 def eigvals(a: array, *, stream: Any = None) -> array:
-    """Eigenvalues (..., n) of square matrices, complex64. Raises ValueError for others."""
+    """Eigenvalues (..., n) of square matrices, complex64. Raises ValueError for others.
+
+    >>> mx.linalg.eigvals(mx.array([[0.0, -1.0], [1.0, 0.0]])).shape
+    (2,)
+    """
     return _applied(Eigenvalues.make(), _matrices("eigvals", a, square_only=True, complex_too=True), stream=stream)[0]
 
 
@@ -503,6 +542,10 @@ def lu(a: array, *, stream: Any = None) -> tuple[array, array, array]:
     """Row order p (..., m) as uint32, unit lower triangular L (..., m, k) and upper triangular U (..., k, n).
 
     L[p] U = a, with k = min(m, n). Raises ValueError for other shapes or types.
+
+    >>> p, lower, upper = mx.linalg.lu(mx.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> p, upper.tolist()
+    (array([1, 0], dtype=uint32), [[1.0, 0.0], [0.0, 2.0]])
     """
     p, lower, upper = _applied(LU.make(), _matrices("lu", a), stream=stream)
     return p, lower, upper
@@ -512,6 +555,10 @@ def lu_factor(a: array, *, stream: Any = None) -> tuple[array, array]:
     """L and U packed in one matrix, and the pivots (..., min(m, n)) as uint32: row i was swapped with row pivots[i].
 
     Raises ValueError for other shapes or types.
+
+    >>> packed, pivots = mx.linalg.lu_factor(mx.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> packed.tolist(), pivots
+    ([[1.0, 0.0], [0.0, 2.0]], array([1, 1], dtype=uint32))
     """
     packed, pivots = _applied(LUFactor.make(), _matrices("lu_factor", a), stream=stream)
     return packed, pivots
@@ -529,6 +576,9 @@ def slogdet(a: array, *, stream: Any = None) -> tuple[array, array]:
     matrix.
 
     Integers are taken as float32. Raises ValueError for matrices that are not square or complex.
+
+    >>> mx.linalg.slogdet(mx.array([[1.0, 0.0], [0.0, -1.0]]))
+    (array(-1, dtype=float32), array(0, dtype=float32))
     """
     sign, logarithm = _applied(SignedLogDeterminant.make(), _for_determinant("slogdet", a), stream=stream)
     return sign, logarithm
@@ -538,6 +588,9 @@ def det(a: array, *, stream: Any = None) -> array:
     """Determinants of square matrices, of shape (...). Integers are taken as float32.
 
     Raises ValueError for matrices that are not square or complex.
+
+    >>> mx.linalg.det(mx.array([[2.0, 0.0], [0.0, 3.0]]))
+    array(6, dtype=float32)
     """
     return _applied(Determinant.make(), _for_determinant("det", a), stream=stream)[0]
 
@@ -546,12 +599,19 @@ def solve(a: array, b: array, *, stream: Any = None) -> array:
     """x with a x = b for square a (..., n, n) and b (n,), (..., n) in the stack of a, or else (..., n, k).
 
     A singular matrix raises when the result is read. Raises ValueError for shapes that do not fit and other types.
+
+    >>> mx.linalg.solve(mx.array([[2.0, 0.0], [0.0, 4.0]]), mx.array([2.0, 2.0]))
+    array([1, 0.5], dtype=float32)
     """
     return _solved("solve", _matrices("solve", a, square_only=True), b, stream)
 
 
 def solve_triangular(a: array, b: array, *, upper: bool = False, stream: Any = None) -> array:
-    """x with a x = b for lower (or `upper`) triangular a; the other triangle is not read. See `solve`."""
+    """x with a x = b for lower (or `upper`) triangular a; the other triangle is not read. See `solve`.
+
+    >>> mx.linalg.solve_triangular(mx.array([[1.0, 0.0], [1.0, 1.0]]), mx.array([[1.0], [3.0]])).tolist()
+    [[1.0], [2.0]]
+    """
     a = _matrices("solve_triangular", a, square_only=True)
     return _solved("solve_triangular", (triu if upper else tril)(a), b, stream)
 
@@ -576,6 +636,9 @@ def pinv(a: array, *, stream: Any = None) -> array:
     """Moore-Penrose inverses (..., n, m) of matrices (..., m, n).
 
     Singular values up to eps max(m, n) times the largest count as 0. Raises ValueError for other shapes or types.
+
+    >>> mx.linalg.pinv(mx.ones((3, 2))).shape
+    (2, 3)
     """
     a = _matrices("pinv", a)
     u, values, vt = svd(a)

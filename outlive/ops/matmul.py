@@ -194,6 +194,12 @@ def matmul(a: Any, b: Any, /, *, stream: Any = None) -> array:
     A vector acts as a row on the left, as a column on the right.
 
     Raises ValueError where the shapes do not fit, for arrays without axes, and for types that are not floating-point.
+
+    >>> a = mx.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> mx.matmul(a, mx.array([1.0, 1.0]))
+    array([3, 7], dtype=float32)
+    >>> (mx.zeros((5, 2, 3)) @ mx.zeros((3, 4))).shape
+    (5, 2, 4)
     """
     if type(a) is not array or type(b) is not array:
         a, b = _matrix("matmul", a), _matrix("matmul", b)
@@ -238,6 +244,9 @@ def addmm(c: Any, a: Any, b: Any, /, alpha: float = 1.0, beta: float = 1.0, *, s
     """`beta * c + alpha * (a @ b)`, rounded once; `c` broadcasts to the product's shape.
 
     Raises ValueError where the shapes do not fit, and for types that are not real floating-point ones.
+
+    >>> mx.addmm(mx.array([1.0, 2.0]), mx.eye(2), mx.ones((2, 2)), alpha=10.0).tolist()
+    [[11.0, 12.0], [11.0, 12.0]]
     """
     c, a, b = as_array(c), _matrix("addmm", a), _matrix("addmm", b)
     kind = inexact_type("addmm", c, a, b)
@@ -265,6 +274,9 @@ def inner(a: Any, b: Any, /, *, stream: Any = None) -> array:
     An array without axes multiplies.
 
     Raises ValueError where the last axes differ, and for types that are not floating-point.
+
+    >>> mx.inner(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
+    array(11, dtype=float32)
     """
     a, b = as_array(a), as_array(b)
     if not a.ndim or not b.ndim:
@@ -275,7 +287,11 @@ def inner(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
 
 def outer(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """All products of an element of `a` with one of `b`, both flattened: shape (a.size, b.size)."""
+    """All products of an element of `a` with one of `b`, both flattened: shape (a.size, b.size).
+
+    >>> mx.outer(mx.array([1, 2]), mx.array([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
     a, b = as_array(a), as_array(b)
     return multiply(reshape(a, (a.size, 1), stream=stream), flatten(b, stream=stream), stream=stream)
 
@@ -286,6 +302,9 @@ def tensordot(a: Any, b: Any, /, axes: int | Sequence[Sequence[int]] = 2, *, str
 
     The result has the other axes of `a`, then those of `b`. Raises ValueError where the axes do not fit, IndexError for
     one out of range.
+
+    >>> mx.tensordot(mx.ones((2, 3, 4)), mx.ones((4, 3, 5)), axes=[[1, 2], [1, 0]]).shape
+    (2, 5)
     """
     a, b = as_array(a), as_array(b)
     if isinstance(axes, int):
@@ -321,7 +340,11 @@ def _product(lengths: Sequence[int]) -> int:
 
 
 def kron(a: Any, b: Any, *, stream: Any = None) -> array:
-    """The Kronecker product: every element of `a` times the whole of `b`. The shorter shape gets leading ones."""
+    """The Kronecker product: every element of `a` times the whole of `b`. The shorter shape gets leading ones.
+
+    >>> mx.kron(mx.array([1, 10]), mx.array([1, 2, 3]))
+    array([1, 2, 3, 10, 20, 30], dtype=int32)
+    """
     a, b = as_array(a), as_array(b)
     ndim = max(a.ndim, b.ndim)
     first = (1,) * (ndim - a.ndim) + a.shape
@@ -336,6 +359,9 @@ def vecdot(a: Any, b: Any, /, *, axis: int = -1, stream: Any = None) -> array:
     """Sums of conj(a) * b along `axis`; the other axes broadcast.
 
     Raises ValueError where the axis is missing or its lengths differ.
+
+    >>> mx.vecdot(mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 1.0]))
+    array([3, 7], dtype=float32)
     """
     a, b = as_array(a), as_array(b)
     if axis >= 0 or -axis > min(a.ndim, b.ndim):

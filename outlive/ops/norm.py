@@ -22,6 +22,9 @@ def cross(a: array, b: array, axis: int = -1, *, stream: Any = None) -> array:
     """Cross products of vectors of 3 (or 2, then with a third element 0) along `axis`; other axes broadcast.
 
     Raises ValueError for other lengths, IndexError for an axis out of range.
+
+    >>> mx.linalg.cross(mx.array([1.0, 0.0, 0.0]), mx.array([0.0, 1.0, 0.0]))
+    array([0, 0, 1], dtype=float32)
     """
     a, b = (moveaxis(as_array(v), axis, -1) for v in (a, b))
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
@@ -52,6 +55,10 @@ def norm(
     Vectors: any number, inf and -inf. Matrices: 'fro', 'nuc', 1, -1, 2, -2, inf, -inf. Integers are taken as float32.
     Raises ValueError
     for other orders or numbers of axes.
+
+    >>> a = mx.array([[3.0, 4.0], [0.0, 0.0]])
+    >>> mx.linalg.norm(a), mx.linalg.norm(a, axis=1), mx.linalg.norm(a, "nuc")
+    (array(5, dtype=float32), array([5, 0], dtype=float32), array(5, dtype=float32))
     """
     a = as_array(a)
     a = a if a.dtype.inexact else astype(a, dtypes.float32)

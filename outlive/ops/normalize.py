@@ -173,6 +173,9 @@ def rms_norm(x: Any, weight: Any, eps: float, *, stream: Any = None) -> array:
     Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do
     not fit, and for types that are not real floating-point ones. Source: Zhang and Sennrich 2019, "Root Mean Square
     Layer Normalization".
+
+    >>> mx.fast.rms_norm(mx.array([1.0, 1.0, 1.0, -1.0]), mx.array([1.0, 2.0, 3.0, 4.0]), 0.0)
+    array([1, 2, 3, -4], dtype=float32)
     """
     key = None
     if type(x) is array and (weight is None or type(weight) is array):
@@ -204,6 +207,9 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, stream: Any = None
     Computed in float32 and rounded once to the common type of `x` and `weight`. Raises ValueError where the shapes do
     not fit, and for types that are not real floating-point ones. Source: Ba, Kiros and Hinton 2016, "Layer
     Normalization".
+
+    >>> mx.fast.layer_norm(mx.array([1.0, 3.0]), mx.array([2.0, 2.0]), None, 0.0)
+    array([-2, 2], dtype=float32)
     """
     x, parameters, kind = _checked("layer_norm", x, {"weight": weight, "bias": bias})
     found, added = parameters["weight"], parameters["bias"]

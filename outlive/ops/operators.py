@@ -58,4 +58,5 @@ def fast_operator(primitive: Primitive, general: Callable[..., Any]) -> Callable
         return made
 
     operator.__name__ = operator.__qualname__ = f"__{primitive.name}__"
+    operator.__doc__ = general.__doc__
     return operator

@@ -341,6 +341,12 @@ def quantize(
     E2M1 values, E4M3 scales, optionally under a `global_scale`, the largest magnitude to hold). The formats are those
     of the OCP Microscaling specification. Raises ValueError for fewer than two axes, for a last axis that is no
     multiple of the group and of 32, and for types that are not real floating-point ones.
+
+    >>> w = mx.arange(64, dtype=mx.float32).reshape(2, 32)
+    >>> [part.shape for part in mx.quantize(w, group_size=32, bits=4)]
+    [(2, 4), (2, 1), (2, 1)]
+    >>> [part.dtype for part in mx.quantize(w, mode="mxfp4")]
+    [outlive.core.uint32, outlive.core.uint8]
     """
     plan = scheme("quantize", mode, group_size, bits)
     w = _real("quantize", as_array(w))
@@ -400,6 +406,11 @@ def dequantize(
 
     `dtype` defaults to the scales' type in affine mode, to bfloat16 in the others. Raises ValueError where shapes,
     types and mode do not fit.
+
+    >>> w = mx.arange(64, dtype=mx.float32).reshape(2, 32)
+    >>> packed, scales, biases = mx.quantize(w, group_size=32, bits=8)
+    >>> mx.allclose(mx.dequantize(packed, scales, biases, 32, 8), w, atol=0.1)
+    array(True, dtype=bool)
     """
     plan = scheme("dequantize", mode, group_size, bits)
     w, scales = as_array(w), as_array(scales)
@@ -415,13 +426,20 @@ def to_fp8(x: Any, *, stream: Any = None) -> array:
     """E4M3 codes (uint8) of `x`, rounded to nearest even and clipped to 448; NaN stays NaN.
 
     Raises ValueError for types without fractions.
+
+    >>> mx.to_fp8(mx.array([1.0, 1000.0]))
+    array([56, 126], dtype=uint8)
     """
     x = _real("to_fp8", as_array(x))
     return apply(_TO_FP8, (x,), layout(x.shape, dtypes.uint8), stream)
 
 
 def from_fp8(x: Any, dtype: Dtype = dtypes.bfloat16, *, stream: Any = None) -> array:
-    """The values in `dtype` of E4M3 codes (uint8). Raises ValueError for other types."""
+    """The values in `dtype` of E4M3 codes (uint8). Raises ValueError for other types.
+
+    >>> mx.from_fp8(mx.to_fp8(mx.array([1.0, 1000.0])), mx.float32)
+    array([1, 448], dtype=float32)
+    """
     x = as_array(x)
     if x.dtype is not dtypes.uint8:
         raise ValueError(f"[from_fp8] Codes are uint8; got {x.dtype.name}.")

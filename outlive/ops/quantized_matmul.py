@@ -196,6 +196,10 @@ def quantized_matmul(
     `w` holds (N, K) if `transpose`, else (K, N), with leading axes that broadcast against `x`'s; a vector x acts as a
     row. The result has the common type of x, scales and biases (x's own in other modes than affine). Raises ValueError
     where shapes, types and mode do not fit.
+
+    >>> packed, scales, biases = mx.quantize(mx.ones((2, 32)), group_size=32, bits=4)
+    >>> mx.quantized_matmul(mx.ones((1, 32)), packed, scales, biases, group_size=32, bits=4).tolist()
+    [[32.0, 32.0]]
     """
     key = None
     if type(x) is array and type(w) is array and type(scales) is array and (biases is None or type(biases) is array):
@@ -364,6 +368,10 @@ def gather_qmm(
     matrices in the flattened leading axes; the result has shape (*S, M, N). `sorted_indices` says that `rhs_indices`
     ascend: a hint that never changes the result. Raises ValueError where shapes, types and mode do not fit; an index
     out of range is an error of the result.
+
+    >>> experts = mx.quantize(mx.stack([mx.ones((1, 32)), 2 * mx.ones((1, 32))]), group_size=32, bits=4)
+    >>> mx.gather_qmm(mx.ones((1, 32)), *experts, rhs_indices=mx.array([1, 0]), group_size=32, bits=4).tolist()
+    [[[64.0]], [[32.0]]]
     """
     plan = scheme("gather_qmm", mode, group_size, bits)
     x, weights, _ = _operands("gather_qmm", x, w, scales, biases, plan)
@@ -421,6 +429,9 @@ def qqmm(
 
     Shapes x (..., M, K), w (N, K); products of the quantized values are exact and summed in float32. Raises ValueError
     for mode "affine", and where shapes and types do not fit.
+
+    >>> mx.qqmm(mx.ones((1, 32)), mx.ones((2, 32)), mode="mxfp8").tolist()
+    [[32.0, 32.0]]
     """
     plan = _micro("qqmm", mode, group_size, bits)
     x = as_array(x)
@@ -445,7 +456,12 @@ def gather_qqmm(
     sorted_indices: bool = False,
     stream: Any = None,
 ) -> array:
-    """`qqmm` of chosen matrices of `x` with chosen matrices of a stack; indices as in `gather_qmm`."""
+    """`qqmm` of chosen matrices of `x` with chosen matrices of a stack; indices as in `gather_qmm`.
+
+    >>> experts = mx.quantize(mx.stack([mx.ones((1, 32)), 2 * mx.ones((1, 32))]), mode="mxfp8")
+    >>> mx.gather_qqmm(mx.ones((1, 32)), *experts, rhs_indices=mx.array([1, 0]), mode="mxfp8").tolist()
+    [[[64.0]], [[32.0]]]
+    """
     from outlive.ops.gather_matmul import gather_mm
 
     plan = _micro("gather_qqmm", mode, group_size, bits)

@@ -108,6 +108,9 @@ def key(seed: int) -> array:
     """The key of a seed: two uint32 words, the upper and the lower half of it.
 
     Raises TypeError for a seed that is no integer of 64 bits without sign.
+
+    >>> mx.random.key(7)
+    array([0, 7], dtype=uint32)
     """
     if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
         raise TypeError(f"[key] A seed is an integer from 0 to 2**64 - 1; got {seed!r}.")
@@ -145,7 +148,14 @@ _lock = threading.Lock()
 
 
 def seed(seed: int) -> None:
-    """Set the global state from an integer; raises TypeError as `key` does."""
+    """Set the global state from an integer; raises TypeError as `key` does.
+
+    >>> mx.random.seed(7)
+    >>> first = mx.random.uniform()
+    >>> mx.random.seed(7)
+    >>> mx.array_equal(first, mx.random.uniform())
+    array(True, dtype=bool)
+    """
     made = key(seed)
     with _lock:
         state[0] = made
@@ -177,7 +187,12 @@ def _key(op: str, given: Any) -> array:
 
 
 def split(key: Any, num: int = 2, stream: Any = None) -> array:
-    """`num` independent keys from one: an array (num, 2) of uint32. Raises ValueError for something that is no key."""
+    """`num` independent keys from one: an array (num, 2) of uint32. Raises ValueError for something that is no key.
+
+    >>> one, other = mx.random.split(mx.random.key(7))
+    >>> mx.array_equal(one, other)
+    array(False, dtype=bool)
+    """
     return _bits_of(_checked_key("split", key), checked_shape("split", (num, 2)), stream)
 
 
@@ -204,6 +219,10 @@ def uniform(
     """Numbers uniform in [low, high): `low`, `high` numbers or arrays that broadcast to `shape`; `dtype` a float type.
 
     Raises ValueError for other types, bounds that do not broadcast, or something that is no key.
+
+    >>> a = mx.random.uniform(2, 3, (100,), key=mx.random.key(7))
+    >>> mx.all((a >= 2) & (a < 3))
+    array(True, dtype=bool)
     """
     kind = _floating("uniform", dtype)
     low, high = as_array(low, dtypes.float32), as_array(high, dtypes.float32)
@@ -227,6 +246,9 @@ def normal(
     complex type.
 
     Raises ValueError for other types or something that is no key.
+
+    >>> mx.random.normal((2, 3), mx.float16, loc=10, scale=0.1, key=mx.random.key(7)).dtype
+    outlive.core.float16
     """
     if dtype is dtypes.complex64:
         parts = normal((*checked_shape("normal", shape), 2), dtypes.float32, key=key, stream=stream) * math.sqrt(0.5)
@@ -260,6 +282,9 @@ def multivariate_normal(
     """Jointly normal vectors: `mean` (..., n), covariance `cov` (..., n, n), `shape` in front.
 
     float32 alone; ValueError otherwise.
+
+    >>> mx.random.multivariate_normal(mx.zeros((2,)), mx.eye(2), (5,), key=mx.random.key(7)).shape
+    (5, 2)
     """
     from outlive.ops.linalg import svd
 
@@ -293,6 +318,9 @@ def randint(
     """Integers uniform in [low, high): bounds numbers or arrays that broadcast to `shape`.
 
     Raises ValueError for a type that is no integer.
+
+    >>> mx.random.randint(0, 10, (4,), key=mx.random.key(7))
+    array([2, 2, 4, 2], dtype=int32)
     """
     kind = dtype or dtypes.int32
     if kind.category not in (dtypes.signedinteger, dtypes.unsignedinteger):
@@ -305,7 +333,11 @@ def randint(
 
 
 def bernoulli(p: Any = 0.5, shape: Sequence[int] | None = None, key: Any = None, stream: Any = None) -> array:
-    """True with probability `p` (a number or an array that broadcasts to `shape`, by default its own shape)."""
+    """True with probability `p` (a number or an array that broadcasts to `shape`, by default its own shape).
+
+    >>> mx.random.bernoulli(1.0, (3,))
+    array([True, True, True], dtype=bool)
+    """
     p = as_array(p)
     if p.dtype.category is not dtypes.floating:
         raise ValueError(f"[bernoulli] A probability is a float; got {p.dtype.name}.")
@@ -325,6 +357,10 @@ def truncated_normal(
 ) -> array:
     """Standard normal numbers conditioned to lie between `lower` and `upper` (numbers or arrays that broadcast to
     `shape`).
+
+    >>> a = mx.random.truncated_normal(-1, 1, (100,), key=mx.random.key(7))
+    >>> mx.abs(a).max() <= 1
+    array(True, dtype=bool)
     """
     kind = _floating("truncated_normal", dtype)
     root = math.sqrt(2)
@@ -341,7 +377,11 @@ def truncated_normal(
 def gumbel(
     shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
 ) -> array:
-    """Standard Gumbel numbers, -log(-log(u)); `dtype` a float type."""
+    """Standard Gumbel numbers, -log(-log(u)); `dtype` a float type.
+
+    >>> mx.random.gumbel((2, 3), key=mx.random.key(7)).shape
+    (2, 3)
+    """
     kind = _floating("gumbel", dtype)
     unit = _unit(checked_shape("gumbel", shape), _key("gumbel", key), stream)
     return astype(-log(-log(unit)), kind, stream=stream)
@@ -355,7 +395,11 @@ def laplace(
     key: Any = None,
     stream: Any = None,
 ) -> array:
-    """Laplace numbers around `loc` with scale `scale`; `dtype` a float type."""
+    """Laplace numbers around `loc` with scale `scale`; `dtype` a float type.
+
+    >>> mx.random.laplace((2, 3), loc=1.0, scale=2.0, key=mx.random.key(7)).shape
+    (2, 3)
+    """
     kind = _floating("laplace", dtype)
     spread = _symmetric(_unit(checked_shape("laplace", shape), _key("laplace", key), stream))
     made = sign(spread) * log1p(-abs(spread))
@@ -375,6 +419,9 @@ def categorical(
     `num_samples`: that many draws for each distribution, as the last axis. `shape`: draws in that shape, to which the
     shape of the logits without `axis` broadcasts. One draw each otherwise. Raises ValueError when both are given or the
     shape does not fit, IndexError for an axis out of range.
+
+    >>> mx.random.categorical(mx.array([-mx.inf, 0.0, -mx.inf]), num_samples=3)
+    array([1, 1, 1], dtype=uint32)
     """
     logits = as_array(logits)
     at = normal_axis("categorical", axis, logits.ndim)
@@ -405,7 +452,11 @@ def _by_inversion(logits: array, shape: tuple[int, ...], made: array, stream: An
 
 
 def permutation(x: Any, axis: int = 0, key: Any = None, stream: Any = None) -> array:
-    """A random order of 0 ... x - 1 for an integer `x` (uint32), or of the slices of array `x` along `axis`."""
+    """A random order of 0 ... x - 1 for an integer `x` (uint32), or of the slices of array `x` along `axis`.
+
+    >>> mx.sort(mx.random.permutation(5, key=mx.random.key(7)))
+    array([0, 1, 2, 3, 4], dtype=uint32)
+    """
     if isinstance(x, int):
         if x < 0:
             raise ValueError(f"[permutation] The number of elements cannot be negative; got {x}.")

@@ -304,12 +304,20 @@ def sum(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any =
     The type stays, but bool and integers below 32 bits are summed as int32 or uint32; integers wrap. Over no axes the
     result is `a` itself. `keepdims` keeps reduced axes with length 1. Raises IndexError for an axis out of range,
     ValueError for one named twice.
+
+    >>> a = mx.array([[1, 2], [3, 4]])
+    >>> mx.sum(a), mx.sum(a, axis=0), mx.sum(a, axis=1, keepdims=True).shape
+    (array(10, dtype=int32), array([4, 6], dtype=int32), (2, 1))
     """
     return _reduce(Sum, a, axis, keepdims, stream)
 
 
 def prod(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Product over `axis` (None: all axes), 1 of nothing; types, `keepdims` and errors as in `sum`."""
+    """Product over `axis` (None: all axes), 1 of nothing; types, `keepdims` and errors as in `sum`.
+
+    >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
+    array([2, 12], dtype=int32)
+    """
     return _reduce(Prod, a, axis, keepdims, stream)
 
 
@@ -317,6 +325,9 @@ def max(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any =
     """Largest element over `axis` (None: all axes); NaN where there is one. Complex numbers in lexicographic order.
 
     Raises ValueError where a reduced axis is empty; other errors and `keepdims` as in `sum`.
+
+    >>> mx.max(mx.array([[1, 4], [3, 2]]), axis=0)
+    array([3, 4], dtype=int32)
     """
     return _reduce(Max, a, axis, keepdims, stream, empty=False)
 
@@ -325,27 +336,46 @@ def min(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any =
     """Smallest element over `axis` (None: all axes); NaN where there is one. Complex numbers in lexicographic order.
 
     Raises ValueError where a reduced axis is empty; other errors and `keepdims` as in `sum`.
+
+    >>> mx.min(mx.array([1.0, mx.nan]))
+    array(nan, dtype=float32)
     """
     return _reduce(Min, a, axis, keepdims, stream, empty=False)
 
 
 def minmax(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> tuple[array, array]:
-    """`(min(a), max(a))` over `axis`."""
+    """`(min(a), max(a))` over `axis`.
+
+    >>> mx.minmax(mx.array([3, 1, 2]))
+    (array(1, dtype=int32), array(3, dtype=int32))
+    """
     return min(a, axis, keepdims, stream=stream), max(a, axis, keepdims, stream=stream)
 
 
 def all(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Whether every element over `axis` (None: all axes) is nonzero, true of nothing; type bool. Errors as in `sum`."""
+    """Whether every element over `axis` (None: all axes) is nonzero, true of nothing; type bool. Errors as in `sum`.
+
+    >>> mx.all(mx.array([[1, 0], [1, 1]]), axis=0)
+    array([True, False], dtype=bool)
+    """
     return _reduce(All, a, axis, keepdims, stream)
 
 
 def any(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> array:
-    """Whether some element over `axis` (None: all axes) is nonzero, false of nothing; type bool. Errors as in `sum`."""
+    """Whether some element over `axis` (None: all axes) is nonzero, false of nothing; type bool. Errors as in `sum`.
+
+    >>> mx.any(mx.array([[1, 0], [0, 0]]), axis=1)
+    array([True, False], dtype=bool)
+    """
     return _reduce(Some, a, axis, keepdims, stream)
 
 
 def count_nonzero(a: array, /, *, axis: Axes = None, keepdims: bool = False, stream: Any = None) -> array:
-    """Number of elements over `axis` (None: all axes) that are not zero, int32. Errors as in `sum`."""
+    """Number of elements over `axis` (None: all axes) that are not zero, int32. Errors as in `sum`.
+
+    >>> mx.count_nonzero(mx.array([[1, 0], [1, 1]]), axis=0)
+    array([2, 1], dtype=int32)
+    """
     return sum(astype(not_equal(a, 0), dtypes.int32), axis, keepdims, stream=stream)
 
 
@@ -353,6 +383,9 @@ def logsumexp(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream:
     """log(sum(exp(a))) over `axis` (None: all axes) without overflow. Integers are taken as float32.
 
     Raises ValueError where a reduced axis is empty; other errors as in `sum`.
+
+    >>> mx.logsumexp(mx.array([1000.0, 1000.0]))
+    array(1000.69, dtype=float32)
     """
     return _reduce(LogSumExp, _inexact(a), axis, keepdims, stream, empty=False)
 
@@ -361,6 +394,9 @@ def mean(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any 
     """Arithmetic mean over `axis` (None: all axes), NaN of nothing. Half types accumulate in float32 and round once.
 
     Integers are taken as float32. Errors as in `sum`.
+
+    >>> mx.mean(mx.array([[1, 2], [3, 4]]), axis=0)
+    array([2, 3], dtype=float32)
     """
     return _reduce(Mean, _inexact(a), axis, keepdims, stream)
 
@@ -370,6 +406,9 @@ def var(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *
 
     Real for complex arrays. Half types are computed in float32 and rounded once; integers are taken as float32. NaN or
     infinite where count <= ddof. Errors as in `sum`.
+
+    >>> mx.var(mx.array([1.0, 2.0, 3.0]), ddof=1)
+    array(1, dtype=float32)
     """
     a = _inexact(a)
     result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
@@ -386,7 +425,11 @@ def _variance(a: array, axis: Axes, keepdims: bool, ddof: int) -> array:
 
 
 def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
-    """Standard deviation, the square root of `var`, with its arguments; rounded once."""
+    """Standard deviation, the square root of `var`, with its arguments; rounded once.
+
+    >>> mx.std(mx.array([1.0, 3.0]))
+    array(1, dtype=float32)
+    """
     a = _inexact(a)
     result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
     return astype(sqrt(_variance(a, axis, keepdims, ddof)), result, stream=stream)
@@ -410,6 +453,9 @@ def argmax(a: array, /, axis: int | None = None, keepdims: bool = False, *, stre
     """Index (uint32) of the first largest element along `axis` (None: of the flattened array), or of the first NaN.
 
     Raises ValueError for an array without elements, IndexError for an axis out of range.
+
+    >>> mx.argmax(mx.array([1.0, 3.0, 3.0]))
+    array(1, dtype=uint32)
     """
     return _arg(ArgMax, a, axis, keepdims, stream)
 
@@ -418,6 +464,9 @@ def argmin(a: array, /, axis: int | None = None, keepdims: bool = False, *, stre
     """Index (uint32) of the first smallest element along `axis` (None: of the flattened array), or of the first NaN.
 
     Raises ValueError for an array without elements, IndexError for an axis out of range.
+
+    >>> mx.argmin(mx.array([[1, 3], [5, 4]]), axis=1)
+    array([0, 1], dtype=uint32)
     """
     return _arg(ArgMin, a, axis, keepdims, stream)
 
@@ -427,6 +476,9 @@ def softmax(a: array, /, axis: Axes = None, *, precise: bool = False, stream: An
 
     Always computed in float32 at least and rounded once, so `precise` changes nothing. Integers are taken as float32.
     Errors as in `sum`.
+
+    >>> mx.softmax(mx.array([0.0, 0.0, -mx.inf]))
+    array([0.5, 0.5, 0], dtype=float32)
     """
     a = _inexact(a)
     axes = normal_axes("softmax", axis, a.ndim)
@@ -439,6 +491,9 @@ def median(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: An
     """The middle element over `axis` (None: all axes), or the mean of the two middle ones; NaN where there is one.
 
     Integers are taken as float32. Raises ValueError where a reduced axis is empty; other errors as in `sum`.
+
+    >>> mx.median(mx.array([4, 1, 3, 2]))
+    array(2.5, dtype=float32)
     """
     from outlive.ops.sort import sort
 
@@ -455,7 +510,11 @@ def median(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: An
 
 
 def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> array:
-    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`)."""
+    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`).
+
+    >>> mx.array_equal(mx.array([1, 2]), mx.array([1.0, 2.0]))
+    array(True, dtype=bool)
+    """
     a, b = operands("array_equal", a, b)
     if a.shape != b.shape:
         return constant(False, dtypes.bool_)
@@ -468,7 +527,11 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> 
 def allclose(
     a: array, b: array, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
 ) -> array:
-    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool of shape ()."""
+    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool of shape ().
+
+    >>> mx.allclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.0]))
+    array(True, dtype=bool)
+    """
     return all(isclose(a, b, rtol, atol, equal_nan=equal_nan), stream=stream)
 
 

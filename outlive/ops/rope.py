@@ -125,6 +125,10 @@ def rope(
     integer array without axes, or one of shape (B,). Angles are computed in float64. Raises ValueError for fewer than
     three axes, an odd or too large `dims`, offsets or frequencies that do not fit, and types that are not real
     floating-point ones.
+
+    >>> x = mx.array([[[1.0, 0.0], [1.0, 0.0]]])
+    >>> mx.fast.rope(x, 2, traditional=False, base=10000.0, scale=1.0, offset=0)[0, 1]
+    array([0.540302, 0.841471], dtype=float32)
     """
     key = None
     if type(a) is array and freqs is None and type(offset) in (int, array):

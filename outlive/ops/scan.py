@@ -300,6 +300,11 @@ def cumsum(
     The result has the type of `a` (int32 for bool) or `dtype`, to which `a` is converted first. Half types accumulate
     in float32 at least
     and round once an element; integers wrap. Raises IndexError for an axis out of range.
+
+    >>> mx.cumsum(mx.array([1, 2, 3]))
+    array([1, 3, 6], dtype=int32)
+    >>> mx.cumsum(mx.array([1, 2, 3]), reverse=True, inclusive=False)
+    array([5, 3, 0], dtype=int32)
     """
     return _scan(CumSum, _accumulated("cumsum", a, dtype), axis, reverse, inclusive, stream)
 
@@ -308,7 +313,11 @@ def cumprod(
     a: array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None,
     stream: Any = None,
 ) -> array:  # fmt: skip
-    """Running product along `axis`; arguments and errors as in `cumsum`, bool stays bool."""
+    """Running product along `axis`; arguments and errors as in `cumsum`, bool stays bool.
+
+    >>> mx.cumprod(mx.array([[1, 2], [3, 4]]), axis=1).tolist()
+    [[1, 2], [3, 12]]
+    """
     return _scan(CumProd, _accumulated("cumprod", a, dtype), axis, reverse, inclusive, stream)
 
 
@@ -318,6 +327,9 @@ def cummax(
     """Running maximum along `axis`; NaN once there was one.
 
     An exclusive scan starts with the type's lowest value. See `cumsum`.
+
+    >>> mx.cummax(mx.array([1.0, 3.0, 2.0]))
+    array([1, 3, 3], dtype=float32)
     """
     return _scan(CumMax, as_array(a), axis, reverse, inclusive, stream)
 
@@ -328,6 +340,9 @@ def cummin(
     """Running minimum along `axis`; NaN once there was one.
 
     An exclusive scan starts with the type's highest value. See `cumsum`.
+
+    >>> mx.cummin(mx.array([3.0, mx.nan, 1.0]))
+    array([3, nan, nan], dtype=float32)
     """
     return _scan(CumMin, as_array(a), axis, reverse, inclusive, stream)
 
@@ -338,6 +353,9 @@ def logcumsumexp(
     """Logarithm of the running sum of exponentials along `axis`, without overflow.
 
     Integers are taken as float32. See `cumsum`.
+
+    >>> mx.logcumsumexp(mx.array([0.0, 0.0, 1000.0]))
+    array([0, 0.693147, 1000], dtype=float32)
     """
     a = as_array(a)
     a = a if a.dtype.inexact else a.astype(dtypes.float32)

@@ -257,6 +257,9 @@ def reshape(a: Any, /, shape: Sequence[int], *, stream: Any = None) -> array:
     """The elements of `a`, in row-major order, under `shape`; one length may be -1 and is found from the others.
 
     Raises ValueError where the sizes differ, or where -1 cannot be found.
+
+    >>> mx.reshape(mx.arange(4), (2, -1)).tolist()
+    [[0, 1], [2, 3]]
     """
     a = as_array(a)
     return _reshaped(a, tuple(shape), stream)
@@ -298,6 +301,9 @@ def flatten(a: Any, /, start_axis: int = 0, end_axis: int = -1, *, stream: Any =
     """`a` with the axes from `start_axis` to `end_axis` (both included, clipped to the range) joined into one.
 
     Raises ValueError where `start_axis` comes after `end_axis`.
+
+    >>> mx.flatten(mx.zeros((2, 3, 4)), start_axis=1).shape
+    (2, 12)
     """
     a = as_array(a)
     ndim = max(a.ndim, 1)
@@ -313,6 +319,9 @@ def unflatten(a: Any, /, axis: int, shape: Sequence[int], *, stream: Any = None)
     """`a` with `axis` split into several axes of lengths `shape`, one of which may be -1.
 
     Raises ValueError where the lengths do not multiply to the axis's, IndexError for an axis out of range.
+
+    >>> mx.unflatten(mx.zeros((2, 6)), 1, (3, -1)).shape
+    (2, 3, 2)
     """
     a = as_array(a)
     parts = tuple(int(n) for n in shape)
@@ -331,6 +340,11 @@ def transpose(a: Any, /, axes: Sequence[int] | None = None, *, stream: Any = Non
     """`a` with its axes in the order `axes` (None: reversed).
 
     Raises ValueError where `axes` is not a permutation, IndexError for an axis out of range.
+
+    >>> mx.transpose(mx.array([[1, 2], [3, 4]])).tolist()
+    [[1, 3], [2, 4]]
+    >>> mx.transpose(mx.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
     """
     a = as_array(a)
     ndim = a.ndim
@@ -359,12 +373,20 @@ _transposes = Plans()
 
 
 def permute_dims(a: Any, /, axes: Sequence[int] | None = None, *, stream: Any = None) -> array:
-    """The array-API name of `transpose`."""
+    """The array-API name of `transpose`.
+
+    >>> mx.permute_dims(mx.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return transpose(a, axes, stream=stream)
 
 
 def swapaxes(a: Any, /, axis1: int, axis2: int, *, stream: Any = None) -> array:
-    """`a` with two axes exchanged. Raises IndexError for an axis out of range."""
+    """`a` with two axes exchanged. Raises IndexError for an axis out of range.
+
+    >>> mx.swapaxes(mx.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     a = as_array(a)
     first = checked_axis("swapaxes", axis1, a.ndim)
     second = checked_axis("swapaxes", axis2, a.ndim)
@@ -377,6 +399,9 @@ def moveaxis(a: Any, /, source: int, destination: int, *, stream: Any = None) ->
     """`a` with axis `source` moved to place `destination`, the others in their order.
 
     Raises IndexError for an axis out of range.
+
+    >>> mx.moveaxis(mx.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
     """
     a = as_array(a)
     at = checked_axis("moveaxis", source, a.ndim)
@@ -387,7 +412,11 @@ def moveaxis(a: Any, /, source: int, destination: int, *, stream: Any = None) ->
 
 
 def matrix_transpose(a: Any, /, *, stream: Any = None) -> array:
-    """`a` with its last two axes exchanged. Raises ValueError for fewer than two dimensions."""
+    """`a` with its last two axes exchanged. Raises ValueError for fewer than two dimensions.
+
+    >>> mx.matrix_transpose(mx.zeros((2, 3, 4))).shape
+    (2, 4, 3)
+    """
     a = as_array(a)
     if a.ndim < 2:
         raise ValueError(f"[matrix_transpose] Needs at least 2 dimensions; got shape {a.shape}.")
@@ -398,6 +427,9 @@ def expand_dims(a: Any, /, axis: int | Sequence[int], *, stream: Any = None) -> 
     """`a` with new axes of length 1 at the places `axis` of the result.
 
     Raises ValueError for repeated places, IndexError for one out of range.
+
+    >>> mx.expand_dims(mx.zeros((2, 3)), (0, -1)).shape
+    (1, 2, 3, 1)
     """
     a = as_array(a)
     given = [axis] if isinstance(axis, int) else list(axis)
@@ -413,6 +445,11 @@ def squeeze(a: Any, /, axis: int | Sequence[int] | None = None, *, stream: Any =
     """`a` without the axes `axis` (None: all) of length 1.
 
     Raises ValueError for an axis of another length or named twice, IndexError for one out of range.
+
+    >>> mx.squeeze(mx.zeros((1, 3, 1))).shape
+    (3,)
+    >>> mx.squeeze(mx.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
     """
     a = as_array(a)
     if axis is None:
@@ -428,19 +465,31 @@ def squeeze(a: Any, /, axis: int | Sequence[int] | None = None, *, stream: Any =
 
 
 def atleast_1d(*arys: Any, stream: Any = None) -> array | list[array]:
-    """Each array with at least one axis; a list where several are given."""
+    """Each array with at least one axis; a list where several are given.
+
+    >>> mx.atleast_1d(mx.array(5))
+    array([5], dtype=int32)
+    """
     made = [_reshaped(a, a.shape or (1,), stream) for a in map(as_array, arys)]
     return made[0] if len(made) == 1 else made
 
 
 def atleast_2d(*arys: Any, stream: Any = None) -> array | list[array]:
-    """Each array with at least two axes, new ones in front; a list where several are given."""
+    """Each array with at least two axes, new ones in front; a list where several are given.
+
+    >>> mx.atleast_2d(mx.array([1, 2])).shape
+    (1, 2)
+    """
     made = [_reshaped(a, (1,) * (2 - a.ndim) + a.shape, stream) for a in map(as_array, arys)]
     return made[0] if len(made) == 1 else made
 
 
 def atleast_3d(*arys: Any, stream: Any = None) -> array | list[array]:
-    """Each array with at least three axes: shapes () and (n) become (1, 1, 1) and (1, n, 1), (m, n) becomes (m, n, 1)."""
+    """Each array with at least three axes: shapes () and (n) become (1, 1, 1) and (1, n, 1), (m, n) becomes (m, n, 1).
+
+    >>> [a.shape for a in mx.atleast_3d(mx.array([1, 2]), mx.zeros((4, 5)))]
+    [(1, 2, 1), (4, 5, 1)]
+    """
     made = []
     for a in map(as_array, arys):
         shape = ((1, 1, 1), (1, *a.shape, 1), (*a.shape, 1))[a.ndim] if a.ndim < 3 else a.shape
@@ -449,7 +498,11 @@ def atleast_3d(*arys: Any, stream: Any = None) -> array | list[array]:
 
 
 def broadcast_to(a: Any, /, shape: Sequence[int], *, stream: Any = None) -> array:
-    """`a` repeated to `shape` under the rules of broadcasting; a view. Raises ValueError where the shapes do not fit."""
+    """`a` repeated to `shape` under the rules of broadcasting; a view. Raises ValueError where the shapes do not fit.
+
+    >>> mx.broadcast_to(mx.array([1, 2]), (2, 2)).tolist()
+    [[1, 2], [1, 2]]
+    """
     a = as_array(a)
     node = a._node
     source = node.layout
@@ -464,14 +517,22 @@ def broadcast_to(a: Any, /, shape: Sequence[int], *, stream: Any = None) -> arra
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape to which arrays of `shapes` broadcast. Raises ValueError where they do not, or where none is given."""
+    """The shape to which arrays of `shapes` broadcast. Raises ValueError where they do not, or where none is given.
+
+    >>> mx.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
     if not shapes:
         raise ValueError("[broadcast_shapes] Needs at least one shape.")
     return common_shape("broadcast_shapes", *[checked_shape("broadcast_shapes", s) for s in shapes])
 
 
 def broadcast_arrays(*arrays: Any, stream: Any = None) -> list[array]:
-    """The arrays, each repeated to their common shape. Raises ValueError where the shapes do not fit."""
+    """The arrays, each repeated to their common shape. Raises ValueError where the shapes do not fit.
+
+    >>> [a.tolist() for a in mx.broadcast_arrays(mx.array([[1], [2]]), mx.array([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
     made = [as_array(a) for a in arrays]
     shape = common_shape("broadcast_arrays", *[a.shape for a in made])
     return [broadcast_to(a, shape, stream=stream) for a in made]
@@ -482,6 +543,9 @@ def contiguous(a: Any, /, allow_col_major: bool = False, *, stream: Any = None) 
     already).
 
     A small part of a large buffer is copied, so that the rest can be freed.
+
+    >>> mx.contiguous(mx.arange(6)[::2])
+    array([0, 2, 4], dtype=int32)
     """
     a = as_array(a)
     return apply(Contiguous.make(bool(allow_col_major)), (a,), a._node.layout, stream)
@@ -500,6 +564,9 @@ def as_strided(
 
     `shape` defaults to the array's own, `strides` to dense ones. Raises ValueError where an element would lie outside
     of `a`.
+
+    >>> mx.as_strided(mx.arange(4), (3, 2), (1, 1)).tolist()
+    [[0, 1], [1, 2], [2, 3]]
     """
     a = as_array(a)
     shape = a.shape if shape is None else checked_shape("as_strided", shape)
@@ -519,7 +586,12 @@ def as_strided(
 
 
 def depends(inputs: Any, dependencies: Any) -> Any:
-    """`inputs` (an array or a list of arrays), such that computing them computes `dependencies` first."""
+    """`inputs` (an array or a list of arrays), such that computing them computes `dependencies` first.
+
+    >>> a, b = mx.array(1) + 1, mx.array(2) + 2
+    >>> mx.depends(a, b)
+    array(2, dtype=int32)
+    """
     first = [inputs] if type(inputs) is array else list(inputs)
     later = [dependencies] if type(dependencies) is array else list(dependencies)
     made = apply_many(Depends.make(len(first)), (*first, *later), tuple([a._node.layout for a in first]))
@@ -527,14 +599,22 @@ def depends(inputs: Any, dependencies: Any) -> Any:
 
 
 def _reshape_method(self: array, *shape: Any, stream: Any = None) -> array:
-    """`reshape` with the lengths as arguments or as one sequence."""
+    """`reshape` with the lengths as arguments or as one sequence.
+
+    >>> mx.arange(4).reshape(2, 2).tolist()
+    [[0, 1], [2, 3]]
+    """
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     return _reshaped(self, shape, stream)
 
 
 def _transpose_method(self: array, *axes: Any, stream: Any = None) -> array:
-    """`transpose` with the axes as arguments, as one sequence, or none."""
+    """`transpose` with the axes as arguments, as one sequence, or none.
+
+    >>> mx.zeros((2, 3, 4)).transpose(2, 0, 1).shape
+    (4, 2, 3)
+    """
     if len(axes) == 1 and not isinstance(axes[0], int):
         axes = tuple(axes[0]) if axes[0] is not None else ()
     return transpose(self, axes or None, stream=stream)

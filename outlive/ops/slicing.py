@@ -278,6 +278,9 @@ def slice(a: Any, start_indices: array, axes: Sequence[int], slice_size: Sequenc
     `start_indices`: an integer array with one index for each of `axes`, read when the array is computed; a start from
     which the block would reach over the end is moved back. Raises ValueError where counts or sizes do not fit,
     IndexError for an axis out of range.
+
+    >>> mx.slice(mx.arange(6).reshape(2, 3), mx.array([1]), axes=[1], slice_size=[2, 2]).tolist()
+    [[1, 2], [4, 5]]
     """
     a = as_array(a)
     size = checked_shape("slice", slice_size)
@@ -290,6 +293,9 @@ def slice_update(a: Any, update: Any, start_indices: array, axes: Sequence[int],
 
     `update` is cast to `a`'s type; where it has fewer axes, ones are put before them. Starts are treated as in `slice`.
     Raises ValueError where counts or sizes do not fit, IndexError for an axis out of range.
+
+    >>> mx.slice_update(mx.zeros((4,)), mx.array([1.0, 2.0]), mx.array([1]), axes=[0])
+    array([0, 1, 2, 0], dtype=float32)
     """
     a = as_array(a)
     update = as_array(update).astype(a.dtype)

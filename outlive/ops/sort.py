@@ -143,6 +143,9 @@ def sort(a: array, /, axis: int | None = -1, *, stream: Any = None) -> array:
     """A copy sorted along `axis` (None: of the flattened array), NaN last; complex numbers in lexicographic order.
 
     Raises IndexError for an axis out of range.
+
+    >>> mx.sort(mx.array([3.0, mx.nan, 1.0]))
+    array([1, 3, nan], dtype=float32)
     """
     a, at = _along("sort", a, axis)
     return _ordered(Sort.make(at), a, stream)
@@ -152,6 +155,9 @@ def argsort(a: array, /, axis: int | None = -1, *, stream: Any = None) -> array:
     """Indices (uint32) that sort `a` along `axis` (None: flattened); equal keys keep their order, NaN comes last.
 
     Raises IndexError for an axis out of range.
+
+    >>> mx.argsort(mx.array([3, 1, 2]))
+    array([1, 2, 0], dtype=uint32)
     """
     a, at = _along("argsort", a, axis)
     return _ordered(ArgSort.make(at), a, stream)
@@ -169,13 +175,21 @@ def partition(a: array, /, kth: int, axis: int | None = -1, *, stream: Any = Non
 
     None before it is larger and none after it smaller; their order is not defined. Raises ValueError for `kth` and
     IndexError for an axis out of range.
+
+    >>> mx.partition(mx.array([5, 3, 9, 1]), 1)[1]
+    array(3, dtype=int32)
     """
     a, at = _along("partition", a, axis)
     return _ordered(Partition.make(at, _checked_kth("partition", a, kth, at)), a, stream)
 
 
 def argpartition(a: array, /, kth: int, axis: int | None = -1, *, stream: Any = None) -> array:
-    """Indices (uint32) of the elements of `partition(a, kth, axis)`, in their order; errors as there."""
+    """Indices (uint32) of the elements of `partition(a, kth, axis)`, in their order; errors as there.
+
+    >>> a = mx.array([5, 3, 9, 1])
+    >>> a[mx.argpartition(a, 1)[1]]
+    array(3, dtype=int32)
+    """
     a, at = _along("argpartition", a, axis)
     return _ordered(ArgPartition.make(at, _checked_kth("argpartition", a, kth, at)), a, stream)
 
@@ -184,6 +198,9 @@ def topk(a: array, /, k: int, axis: int | None = -1, *, stream: Any = None) -> a
     """The `k` largest elements along `axis` (None: of the flattened array), in rising order; NaN counts as largest.
 
     Raises ValueError for `k` and IndexError for an axis out of range.
+
+    >>> mx.topk(mx.array([5, 3, 9, 1]), 2)
+    array([5, 9], dtype=int32)
     """
     a, at = _along("topk", a, axis)
     n = a.shape[at]
@@ -201,6 +218,11 @@ def searchsorted(sorted_sequence: array, values: array, /, side: str = "left", *
 
     NaN is larger than any number. The result has the shape of `values`. Raises ValueError for a sequence that is no
     vector and for another `side`.
+
+    >>> mx.searchsorted(mx.array([1, 3, 3, 5]), mx.array([3, 6]))
+    array([1, 4], dtype=uint32)
+    >>> mx.searchsorted(mx.array([1, 3, 3, 5]), mx.array([3, 6]), side="right")
+    array([3, 4], dtype=uint32)
     """
     a, v = as_array(sorted_sequence), as_array(values)
     if a.ndim != 1:

@@ -32,10 +32,10 @@ _RETURNS = {
 
 def _function(
     name: str, doc: str, compute: Compute, derivative: Rule | None, types: str = INEXACT, *, complex_too: bool = True,
-    base: type[Elementwise] = Elementwise,
+    base: type[Elementwise] = Elementwise, example: str = "",
 ) -> Callable[..., array]:  # fmt: skip
     """The public function of an entry; `compute(xp, x, out)` writes the result, `derivative(cotangent, out, x)` is its
-    rule.
+    rule, and `example` shows elements of an operand and of the result: "1.0, 4.0 -> 1, 2".
     """
 
     def reference(self: Elementwise, xp: Any, reads: Any, writes: Any) -> None:
@@ -72,8 +72,15 @@ def _function(
     public: Callable[..., array] = test if types == BOOLEAN else function
     refusal = "" if complex_too else "\n    Raises ValueError for complex numbers."
     public.__name__ = public.__qualname__ = name
-    public.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {_RETURNS[types]}{refusal}\n    "
+    public.__doc__ = f"{doc}\n\n    `a`: array or number; the result has its shape. {_RETURNS[types]}{refusal}\n"
+    public.__doc__ += _shown(name, example, "bool" if types == BOOLEAN else "float32")
     return public
+
+
+def _shown(name: str, example: str, result_type: str) -> str:
+    operand, _, result = example.partition(" -> ")
+    call = f"mx.{name}(mx.array([{operand}]))"
+    return f"\n    >>> {call}\n    array([{result}], dtype={result_type})\n    " if example else "    "
 
 
 class Modulus(Elementwise):
@@ -153,84 +160,104 @@ def _any_part(test: str) -> Callable[[Any, Any], Any]:
     return lambda xp, x: getattr(xp, test)(x) if x.dtype.kind in "fc" else xp.full(x.shape, test == "isfinite")
 
 
-abs: Callable[..., array] = _function(
-    "abs", "Absolute value; for complex numbers the modulus, a float32.", _set(_modulus), lambda ct, o, x: ct * sign(x),
-    ANY, base=Modulus,
-)  # fmt: skip
+# An entry takes two lines.
+# fmt: off
+abs: Callable[..., array] = _function("abs", "Absolute value; for complex numbers the modulus, a float32.",
+    _set(_modulus), lambda ct, o, x: ct * sign(x), ANY, base=Modulus, example="-2.0, 3.0 -> 2, 3")
 _negative = _function("negative", "-a, element by element.", _ufunc("negative"), lambda ct, o, x: -ct, ANY)
 sign: Callable[..., array] = _function(
-    "sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY
-)
-square = _function("square", "a * a, element by element.", _set(_square), lambda ct, o, x: ct * (2 * x), ANY)
-floor = _function(
-    "floor", "The largest whole number not above each element.", _ufunc("floor"), None, WHOLE, complex_too=False
-)
-ceil = _function(
-    "ceil", "The smallest whole number not below each element.", _ufunc("ceil"), None, WHOLE, complex_too=False
-)
-trunc = _function("trunc", "Each element without its fraction.", _ufunc("trunc"), None, WHOLE, complex_too=False)
-reciprocal = _function(
-    "reciprocal", "1 / a, element by element.", _set(lambda xp, x: 1 / x), lambda ct, o, x: -ct * o * o
-)
-sqrt = _function("sqrt", "Square root; NaN below zero.", _ufunc("sqrt"), lambda ct, o, x: ct / (2 * o))
-rsqrt = _function("rsqrt", "1 / sqrt(a).", _set(_reciprocal_root), lambda ct, o, x: ct * o * o * o * -0.5)
-exp = _function("exp", "e to the power a.", _ufunc("exp"), lambda ct, o, x: ct * o)
-expm1 = _function(
-    "expm1", "exp(a) - 1, exact near zero.", _ufunc("expm1"), lambda ct, o, x: ct * (o + 1), complex_too=False
-)
-log = _function("log", "Natural logarithm; NaN below zero, -inf at zero.", _ufunc("log"), lambda ct, o, x: ct / x)
-log2 = _function("log2", "Logarithm to base 2.", _ufunc("log2"), lambda ct, o, x: ct / (x * math.log(2)))
-log10 = _function("log10", "Logarithm to base 10.", _ufunc("log10"), lambda ct, o, x: ct / (x * math.log(10)))
-log1p = _function("log1p", "log(1 + a), exact near zero.", _ufunc("log1p"), lambda ct, o, x: ct / (1 + x))
-sin = _function("sin", "Sine of radians.", _ufunc("sin"), lambda ct, o, x: ct * cos(x))
-cos: Callable[..., array] = _function("cos", "Cosine of radians.", _ufunc("cos"), lambda ct, o, x: -ct * sin(x))
-tan = _function("tan", "Tangent of radians.", _ufunc("tan"), lambda ct, o, x: ct * (1 + o * o))
-arcsin = _function("arcsin", "Inverse sine, in radians.", _ufunc("arcsin"), lambda ct, o, x: ct * rsqrt(1 - x * x))
-arccos = _function("arccos", "Inverse cosine, in radians.", _ufunc("arccos"), lambda ct, o, x: -ct * rsqrt(1 - x * x))
-arctan = _function("arctan", "Inverse tangent, in radians.", _ufunc("arctan"), lambda ct, o, x: ct / (1 + x * x))
-sinh = _function("sinh", "Hyperbolic sine.", _ufunc("sinh"), lambda ct, o, x: ct * cosh(x))
-cosh: Callable[..., array] = _function("cosh", "Hyperbolic cosine.", _ufunc("cosh"), lambda ct, o, x: ct * sinh(x))
-tanh = _function("tanh", "Hyperbolic tangent.", _ufunc("tanh"), lambda ct, o, x: ct * (1 - o * o))
-arcsinh = _function("arcsinh", "Inverse hyperbolic sine.", _ufunc("arcsinh"), lambda ct, o, x: ct * rsqrt(x * x + 1))
-arccosh = _function("arccosh", "Inverse hyperbolic cosine.", _ufunc("arccosh"), lambda ct, o, x: ct * rsqrt(x * x - 1))
-arctanh = _function("arctanh", "Inverse hyperbolic tangent.", _ufunc("arctanh"), lambda ct, o, x: ct / (1 - x * x))
-sigmoid = _function(
-    "sigmoid",
-    "1 / (1 + exp(-a)) without overflow.",
-    _set(_sigmoid),
-    lambda ct, o, x: ct * o * (1 - o),
-    complex_too=False,
-)
-erf = _function(
-    "erf", "The error function.", _set(lambda xp, x: _erf_of(xp.__name__)[0](x)),
-    lambda ct, o, x: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)), complex_too=False,
-)  # fmt: skip
-erfinv = _function(
-    "erfinv", "The inverse of the error function, on (-1, 1).", _set(lambda xp, x: _erf_of(xp.__name__)[1](x)),
-    lambda ct, o, x: ct * (math.sqrt(math.pi) / 2) * exp(o * o), complex_too=False,
-)  # fmt: skip
-isnan = _function("isnan", "Whether each element is NaN.", _set(_any_part("isnan")), None, BOOLEAN)
-isinf = _function("isinf", "Whether each element is infinite.", _set(_any_part("isinf")), None, BOOLEAN)
-isfinite = _function(
-    "isfinite", "Whether each element is neither NaN nor infinite.", _set(_any_part("isfinite")), None, BOOLEAN
-)
-isposinf = _function("isposinf", "Whether each element is +inf.", _is(math.inf), None, BOOLEAN)
-isneginf = _function("isneginf", "Whether each element is -inf.", _is(-math.inf), None, BOOLEAN)
+    "sign", "-1, 0 or 1 by the sign; NaN for NaN; complex numbers over their modulus.", _set(_sign), None, ANY,
+    example="-2.0, 0.0, 3.0 -> -1, 0, 1")
+square = _function("square", "a * a, element by element.", _set(_square), lambda ct, o, x: ct * (2 * x), ANY,
+    example="2.0, -3.0 -> 4, 9")
+floor = _function("floor", "The largest whole number not above each element.", _ufunc("floor"), None, WHOLE,
+    complex_too=False, example="1.5, -1.5 -> 1, -2")
+ceil = _function("ceil", "The smallest whole number not below each element.", _ufunc("ceil"), None, WHOLE,
+    complex_too=False, example="1.5, -1.5 -> 2, -1")
+trunc = _function("trunc", "Each element without its fraction.", _ufunc("trunc"), None, WHOLE, complex_too=False,
+    example="1.5, -1.5 -> 1, -1")
+reciprocal = _function("reciprocal", "1 / a, element by element.", _set(lambda xp, x: 1 / x),
+    lambda ct, o, x: -ct * o * o, example="2.0, 4.0 -> 0.5, 0.25")
+sqrt = _function("sqrt", "Square root; NaN below zero.", _ufunc("sqrt"), lambda ct, o, x: ct / (2 * o),
+    example="4.0, 9.0 -> 2, 3")
+rsqrt = _function("rsqrt", "1 / sqrt(a).", _set(_reciprocal_root), lambda ct, o, x: ct * o * o * o * -0.5,
+    example="4.0, 16.0 -> 0.5, 0.25")
+exp = _function("exp", "e to the power a.", _ufunc("exp"), lambda ct, o, x: ct * o, example="0.0, 1.0 -> 1, 2.71828")
+expm1 = _function("expm1", "exp(a) - 1, exact near zero.", _ufunc("expm1"), lambda ct, o, x: ct * (o + 1),
+    complex_too=False, example="0.0, 1e-10 -> 0, 1e-10")
+log = _function("log", "Natural logarithm; NaN below zero, -inf at zero.", _ufunc("log"), lambda ct, o, x: ct / x,
+    example="1.0, 2.0 -> 0, 0.693147")
+log2 = _function("log2", "Logarithm to base 2.", _ufunc("log2"), lambda ct, o, x: ct / (x * math.log(2)),
+    example="1.0, 8.0 -> 0, 3")
+log10 = _function("log10", "Logarithm to base 10.", _ufunc("log10"), lambda ct, o, x: ct / (x * math.log(10)),
+    example="1.0, 100.0 -> 0, 2")
+log1p = _function("log1p", "log(1 + a), exact near zero.", _ufunc("log1p"), lambda ct, o, x: ct / (1 + x),
+    example="0.0, 1e-10 -> 0, 1e-10")
+sin = _function("sin", "Sine of radians.", _ufunc("sin"), lambda ct, o, x: ct * cos(x),
+    example="0.0, 1.0 -> 0, 0.841471")
+cos: Callable[..., array] = _function("cos", "Cosine of radians.", _ufunc("cos"), lambda ct, o, x: -ct * sin(x),
+    example="0.0, 1.0 -> 1, 0.540302")
+tan = _function("tan", "Tangent of radians.", _ufunc("tan"), lambda ct, o, x: ct * (1 + o * o),
+    example="0.0, 1.0 -> 0, 1.55741")
+arcsin = _function("arcsin", "Inverse sine, in radians.", _ufunc("arcsin"), lambda ct, o, x: ct * rsqrt(1 - x * x),
+    example="0.0, 0.5 -> 0, 0.523599")
+arccos = _function("arccos", "Inverse cosine, in radians.", _ufunc("arccos"), lambda ct, o, x: -ct * rsqrt(1 - x * x),
+    example="0.5, 1.0 -> 1.0472, 0")
+arctan = _function("arctan", "Inverse tangent, in radians.", _ufunc("arctan"), lambda ct, o, x: ct / (1 + x * x),
+    example="0.0, 1.0 -> 0, 0.785398")
+sinh = _function("sinh", "Hyperbolic sine.", _ufunc("sinh"), lambda ct, o, x: ct * cosh(x),
+    example="0.0, 1.0 -> 0, 1.1752")
+cosh: Callable[..., array] = _function("cosh", "Hyperbolic cosine.", _ufunc("cosh"), lambda ct, o, x: ct * sinh(x),
+    example="0.0, 1.0 -> 1, 1.54308")
+tanh = _function("tanh", "Hyperbolic tangent.", _ufunc("tanh"), lambda ct, o, x: ct * (1 - o * o),
+    example="0.0, 1.0 -> 0, 0.761594")
+arcsinh = _function("arcsinh", "Inverse hyperbolic sine.", _ufunc("arcsinh"), lambda ct, o, x: ct * rsqrt(x * x + 1),
+    example="0.0, 1.0 -> 0, 0.881374")
+arccosh = _function("arccosh", "Inverse hyperbolic cosine.", _ufunc("arccosh"), lambda ct, o, x: ct * rsqrt(x * x - 1),
+    example="1.0, 2.0 -> 0, 1.31696")
+arctanh = _function("arctanh", "Inverse hyperbolic tangent.", _ufunc("arctanh"), lambda ct, o, x: ct / (1 - x * x),
+    example="0.0, 0.5 -> 0, 0.549306")
+sigmoid = _function("sigmoid", "1 / (1 + exp(-a)) without overflow.", _set(_sigmoid),
+    lambda ct, o, x: ct * o * (1 - o), complex_too=False, example="0.0, 1.0 -> 0.5, 0.731059")
+erf = _function("erf", "The error function.", _set(lambda xp, x: _erf_of(xp.__name__)[0](x)),
+    lambda ct, o, x: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)), complex_too=False, example="0.0, 0.5 -> 0, 0.5205")
+erfinv = _function("erfinv", "The inverse of the error function, on (-1, 1).",
+    _set(lambda xp, x: _erf_of(xp.__name__)[1](x)), lambda ct, o, x: ct * (math.sqrt(math.pi) / 2) * exp(o * o),
+    complex_too=False, example="0.0, 0.5 -> 0, 0.476936")
+isnan = _function("isnan", "Whether each element is NaN.", _set(_any_part("isnan")), None, BOOLEAN,
+    example="1.0, mx.nan -> False, True")
+isinf = _function("isinf", "Whether each element is infinite.", _set(_any_part("isinf")), None, BOOLEAN,
+    example="1.0, -mx.inf -> False, True")
+isfinite = _function("isfinite", "Whether each element is neither NaN nor infinite.", _set(_any_part("isfinite")),
+    None, BOOLEAN, example="1.0, mx.inf -> True, False")
+isposinf = _function("isposinf", "Whether each element is +inf.", _is(math.inf), None, BOOLEAN,
+    example="mx.inf, -mx.inf -> True, False")
+isneginf = _function("isneginf", "Whether each element is -inf.", _is(-math.inf), None, BOOLEAN,
+    example="mx.inf, -mx.inf -> False, True")
 _logical_not = _function("logical_not", "Whether each element is zero.", _ufunc("logical_not"), None, BOOLEAN)
 _invert = _function("bitwise_invert", "All bits flipped.", _ufunc("invert"), None, ANY)
 _rint = _function("round", "The nearest whole number, halves to even.", _ufunc("rint"), None, WHOLE)
 _conjugate = _function(
     "conjugate", "The complex conjugate.", _ufunc("conjugate"), lambda ct, o, x: conjugate(ct), ANY, base=Conjugation
 )
+# fmt: on
 
 
 def logical_not(a: Any, /, *, stream: Any = None) -> array:
-    """Whether each element is zero; type bool, shape of `a`."""
+    """Whether each element is zero; type bool, shape of `a`.
+
+    >>> mx.logical_not(mx.array([0, 2]))
+    array([True, False], dtype=bool)
+    """
     return _logical_not(as_array(a).astype(dtypes.bool_), stream=stream)
 
 
 def negative(a: Any, /, *, stream: Any = None) -> array:
-    """-a, element by element, in the type of `a` (unsigned integers wrap). Raises ValueError for bool."""
+    """-a, element by element, in the type of `a` (unsigned integers wrap). Raises ValueError for bool.
+
+    >>> mx.negative(mx.array([1, -2]))
+    array([-1, 2], dtype=int32)
+    """
     a = as_array(a)
     if a.dtype is dtypes.bool_:
         raise ValueError("[negative] Booleans have no negative; use logical_not.")
@@ -238,12 +265,20 @@ def negative(a: Any, /, *, stream: Any = None) -> array:
 
 
 def positive(a: Any, /, *, stream: Any = None) -> array:
-    """`a` itself, +a."""
+    """`a` itself, +a.
+
+    >>> mx.positive(mx.array([1, -2]))
+    array([1, -2], dtype=int32)
+    """
     return as_array(a)
 
 
 def bitwise_invert(a: Any, stream: Any = None) -> array:
-    """All bits of integers or booleans flipped; raises ValueError for floats."""
+    """All bits of integers or booleans flipped; raises ValueError for floats.
+
+    >>> mx.bitwise_invert(mx.array([0, 5]))
+    array([-1, -6], dtype=int32)
+    """
     a = as_array(a)
     if a.dtype.inexact:
         raise ValueError(f"[bitwise_invert] Bits are those of integers and booleans; got {a.dtype.name}.")
@@ -251,7 +286,11 @@ def bitwise_invert(a: Any, stream: Any = None) -> array:
 
 
 def conjugate(a: Any, *, stream: Any = None) -> array:
-    """The complex conjugate; real arrays as they are."""
+    """The complex conjugate; real arrays as they are.
+
+    >>> mx.conjugate(mx.array([1 + 2j]))
+    array([1-2j], dtype=complex64)
+    """
     a = as_array(a)
     return _conjugate(a, stream=stream) if a.dtype is dtypes.complex64 else a
 
@@ -263,6 +302,11 @@ def round(a: Any, /, decimals: int = 0, stream: Any = None) -> array:
     """Elements rounded to `decimals` decimal places, halves to even; negative `decimals` round before the point.
 
     The type stays.
+
+    >>> mx.round(mx.array([0.5, 1.5, 2.347]))
+    array([0, 2, 2], dtype=float32)
+    >>> mx.round(mx.array([0.5, 1.5, 2.347]), decimals=1)
+    array([0.5, 1.5, 2.3], dtype=float32)
     """
     a = as_array(a)
     if not a.dtype.inexact and decimals >= 0:
@@ -281,12 +325,20 @@ def _inexact(a: Any) -> array:
 
 
 def degrees(a: Any, /, *, stream: Any = None) -> array:
-    """Radians to degrees; integers are taken as float32."""
+    """Radians to degrees; integers are taken as float32.
+
+    >>> mx.degrees(mx.array([0.0, mx.pi]))
+    array([0, 180], dtype=float32)
+    """
     return multiply(_inexact(a), 180 / math.pi, stream=stream)
 
 
 def radians(a: Any, /, *, stream: Any = None) -> array:
-    """Degrees to radians; integers are taken as float32."""
+    """Degrees to radians; integers are taken as float32.
+
+    >>> mx.radians(mx.array([0.0, 180.0]))
+    array([0, 3.14159], dtype=float32)
+    """
     return multiply(_inexact(a), math.pi / 180, stream=stream)
 
 
@@ -297,6 +349,9 @@ def nan_to_num(
     type).
 
     Integers are returned as they are. Raises ValueError for complex numbers.
+
+    >>> mx.nan_to_num(mx.array([1.0, mx.nan]), nan=-1.0)
+    array([1, -1], dtype=float32)
     """
     a = as_array(a)
     if not a.dtype.inexact:
@@ -338,6 +393,9 @@ class AsType(Primitive):
 def astype(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
     """Elements converted to `dtype`: floats to integers toward zero, to bool by being nonzero, complex to real by their
     real part.
+
+    >>> mx.array([1.7, -1.7]).astype(mx.int32)
+    array([1, -1], dtype=int32)
     """
     a = as_array(a)
     if not isinstance(dtype, Dtype):
@@ -377,6 +435,11 @@ def view(a: Any, dtype: Dtype, stream: Any = None) -> array:
     """The bytes of `a` read as `dtype`; the last axis changes by the ratio of the sizes.
 
     Raises ValueError where that is not whole.
+
+    >>> mx.array([1.0]).view(mx.uint32)
+    array([1065353216], dtype=uint32)
+    >>> mx.array([1, 2]).view(mx.uint8).shape
+    (8,)
     """
     a = as_array(a)
     if a.dtype is dtype:
@@ -416,7 +479,11 @@ class StopGradient(Primitive):
 
 
 def stop_gradient(a: Any, /, *, stream: Any = None) -> array:
-    """`a` itself, as a constant for every derivative."""
+    """`a` itself, as a constant for every derivative.
+
+    >>> mx.grad(lambda x: x * mx.stop_gradient(x))(mx.array(3.0))
+    array(3, dtype=float32)
+    """
     a = as_array(a)
     return apply(StopGradient.make(), (a,), a._node.layout, stream)
 
@@ -443,7 +510,11 @@ class ComplexPart(Primitive):
 
 
 def real(a: Any, /, *, stream: Any = None) -> array:
-    """The real part, float32 for complex64; real arrays as they are."""
+    """The real part, float32 for complex64; real arrays as they are.
+
+    >>> mx.real(mx.array([1 + 2j]))
+    array([1], dtype=float32)
+    """
     a = as_array(a)
     if a.dtype is not dtypes.complex64:
         return a
@@ -451,7 +522,11 @@ def real(a: Any, /, *, stream: Any = None) -> array:
 
 
 def imag(a: Any, /, *, stream: Any = None) -> array:
-    """The imaginary part, float32 for complex64; zeros for real arrays."""
+    """The imaginary part, float32 for complex64; zeros for real arrays.
+
+    >>> mx.imag(mx.array([1 + 2j]))
+    array([2], dtype=float32)
+    """
     from outlive.ops.creation import zeros_like
 
     a = as_array(a)

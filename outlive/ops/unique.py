@@ -66,6 +66,11 @@ def unique(
     the flattened array of its first occurrence (uint32); for each element of `a` the place of its value in the result,
     the last one for values beyond it (uint32, `a`'s shape); and how often each occurs (int32, 0 for what was filled
     in). Raises ValueError for a negative `size`, and for an empty array without `fill_value`.
+
+    >>> mx.unique(mx.array([3, 1, 3]), size=2)
+    array([1, 3], dtype=int32)
+    >>> mx.unique(mx.array([3, 1, 3]), size=3, return_counts=True, fill_value=0)
+    (array([1, 3, 0], dtype=int32), array([1, 2, 0], dtype=int32))
     """
     a = as_array(a)
     if size < 0:

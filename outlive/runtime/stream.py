@@ -20,10 +20,14 @@ LIMIT_RUN_AHEAD = 16
 
 @shared("completed", "runner", "waiting")
 class Stream:
-    """A stream of a device. `committed` and `completed` are ticks; `pending` holds what the device has not finished.
+    """A stream of a device, made by `new_stream`. Its work runs in order.
 
+    `committed` and `completed` are ticks; `pending` holds what the device has not finished.
     `baton`: held by the thread that runs or polls the stream, whose identity is `runner`. `waiting`: threads that want the baton.
     `blocked`: the foreign work at which it stands. `worker` and `wake`: the thread that runs asynchronous work, and how it is woken.
+
+    >>> mx.new_stream(mx.cpu) == mx.default_stream(mx.cpu)
+    False
     """
 
     __slots__ = (

@@ -136,6 +136,10 @@ def vjp(
     `fun` returns an array, or a list or tuple of arrays. `cotangents`: one for each output, of its shape (cast to its
     type). Returns the outputs and the cotangents of the primals, two lists. Raises ValueError for numbers or shapes
     that differ, and for ops without a derivative. Source: reverse accumulation (Speelpenning, 1980).
+
+    >>> outputs, cotangents = mx.vjp(lambda x: x * x, [mx.array([1.0, 2.0])], [mx.array([1.0, 10.0])])
+    >>> cotangents
+    [array([2, 40], dtype=float32)]
     """
     given = _checked_arrays("vjp", "primals", primals)
     seeds = _checked_arrays("vjp", "cotangents", cotangents)
@@ -154,6 +158,10 @@ def jvp(
     `fun` returns an array, or a list or tuple of arrays. `tangents`: one for each primal, of its shape (cast to its
     type). Returns the outputs and their tangents, two lists. Raises ValueError for numbers or shapes that differ, and
     for ops without a derivative.
+
+    >>> outputs, tangents = mx.jvp(lambda x: x * x, [mx.array([1.0, 2.0])], [mx.array([1.0, 10.0])])
+    >>> tangents
+    [array([2, 40], dtype=float32)]
     """
     given = _checked_arrays("jvp", "primals", primals)
     seeds = _matching("jvp", "tangents", _checked_arrays("jvp", "tangents", tangents), given)
@@ -263,6 +271,10 @@ def value_and_grad(
     The gradient has the structure of the argument; for several positions it is a tuple of such, and with `argnames` a
     pair of that and a dictionary by keyword. Raises ValueError for a loss that is not a scalar, for arguments that are
     not trees of arrays, and for ops without a derivative.
+
+    >>> loss = lambda w, x: ((w * x) ** 2).sum()
+    >>> mx.value_and_grad(loss)(mx.array(3.0), mx.array([1.0, 2.0]))
+    (array(45, dtype=float32), array(30, dtype=float32))
     """
     return _value_and_grad("value_and_grad", fun, argnums, argnames, _loss_first)
 
@@ -272,6 +284,9 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that returns the gradient of `fun`, which returns one scalar array. Arguments and errors as in
     `value_and_grad`.
+
+    >>> mx.grad(lambda x: x**3)(mx.array(2.0))
+    array(12, dtype=float32)
     """
     derivative = _value_and_grad("grad", fun, argnums, argnames, _loss_alone)
 

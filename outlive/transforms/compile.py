@@ -43,12 +43,22 @@ _enabled = [not os.environ.get("OUTLIVE_DISABLE_COMPILE") and not os.environ.get
 def disable_compile() -> None:
     """Let compiled functions run as they were written, everywhere, until `enable_compile`. OUTLIVE_DISABLE_COMPILE does
     it from outside.
+
+    >>> mx.disable_compile()
+    >>> mx.compile(lambda x: x + 1)(mx.array(1))
+    array(2, dtype=int32)
+    >>> mx.enable_compile()
     """
     _enabled[0] = False
 
 
 def enable_compile() -> None:
-    """Let compiled functions be traced and replayed, whatever the environment says."""
+    """Let compiled functions be traced and replayed, whatever the environment says.
+
+    >>> mx.enable_compile()
+    >>> mx.compile(lambda x: x + 1)(mx.array(1))
+    array(2, dtype=int32)
+    """
     _enabled[0] = True
 
 
@@ -296,6 +306,10 @@ def compile(
     Under grad, vjp, jvp, vmap or another compile the ops of `fun` are seen themselves. Calling it raises ValueError for
     arguments of other kinds, and where `fun` evaluates an array: values are not at hand while tracing. Raises TypeError
     where `fun` is no function.
+
+    >>> gelu = mx.compile(lambda x: x * (1 + mx.erf(x / 2**0.5)) / 2)
+    >>> gelu(mx.array([0.0, 1.0]))
+    array([0, 0.841345], dtype=float32)
     """
     if not callable(fun):
         raise TypeError(f"[compile] Expected a function; got a {type(fun).__name__}.")

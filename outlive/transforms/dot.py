@@ -72,6 +72,13 @@ def export_to_dot(file: Any, *args: Any, **kwargs: array) -> None:
     """Write the graph of what `args` (arrays or trees of them) still need to a file, or to an object with `write`.
 
     `kwargs`: names for arrays of the graph. Arrays that have a value are leaves.
+
+    >>> import io
+    >>> x = mx.array([1.0, 2.0])
+    >>> file = io.StringIO()
+    >>> mx.export_to_dot(file, mx.exp(x + 1), x=x)
+    >>> file.getvalue().startswith("digraph")
+    True
     """
     text = graph_text(arrays_of("export_to_dot", args), kwargs)
     if isinstance(file, (str, os.PathLike)):

@@ -313,6 +313,11 @@ def _exported(held: dict[str, Any], data: memoryview) -> Exported:
 class FunctionExporter:
     """Traces one function several times into one file; made by `exporter`, used in a `with` statement or closed by
     `close`.
+
+    >>> with mx.exporter("double.mlxfn", lambda x: x * 2) as export:
+    ...     export(mx.array([1.0]))
+    ...     export(mx.array([1.0, 2.0]))
+    ...
     """
 
     def __init__(self, file: str, fun: Callable[..., Any], shapeless: bool, metadata: str) -> None:
@@ -335,7 +340,12 @@ class FunctionExporter:
         self._traces.append(made)
 
     def close(self) -> None:
-        """Write the file."""
+        """Write the file.
+
+        >>> export = mx.exporter("double.mlxfn", lambda x: x * 2)
+        >>> export(mx.array([1.0]))
+        >>> export.close()
+        """
         if self._open:
             self._open = False
             _write(self._file, self._traces, self._metadata)
@@ -358,6 +368,13 @@ def exporter(
 
     `shapeless`: a trace serves all shapes of the same number of axes. `metadata`: a text kept in the file. After an
     exception inside its `with` statement nothing is written.
+
+    >>> with mx.exporter("double.mlxfn", lambda x: x * 2) as export:
+    ...     export(mx.array([1.0]))
+    ...     export(mx.array([1.0, 2.0]))
+    ...
+    >>> mx.import_function("double.mlxfn")(mx.array([3.0, 4.0]))
+    (array([6, 8], dtype=float32),)
     """
     if not callable(fun):
         raise TypeError(f"[exporter] Expected a function; got a {type(fun).__name__}.")
@@ -379,6 +396,10 @@ def export_function(
     serves all shapes of the same number of axes. A callback in place of the file gets one dictionary after the other:
     inputs, keyword_inputs, outputs, constants, and a primitive each, told apart by "type". Raises ValueError for other
     arguments or outputs, for ops that a file cannot hold, and for `metadata` with a callback.
+
+    >>> mx.export_function("double.mlxfn", lambda x: x * 2, mx.array([1.0, 2.0]))
+    >>> mx.import_function("double.mlxfn")(mx.array([3.0, 4.0]))
+    (array([6, 8], dtype=float32),)
     """
     if callable(file_or_callback):
         if metadata is not None:
@@ -483,6 +504,11 @@ def import_function(file: str, return_metadata: bool = False) -> Any:
     It takes arrays by position and keyword, or one tuple and one dictionary of them, and returns a tuple of arrays. It
     raises ValueError for arrays that no trace of the file fits. Raises RuntimeError for a file that cannot be read, is
     damaged, or holds what this version does not know.
+
+    >>> mx.export_function("double.mlxfn", lambda x: x * 2, mx.array([1.0, 2.0]), shapeless=True)
+    >>> double = mx.import_function("double.mlxfn")
+    >>> double(mx.array([3.0, 4.0, 5.0]))
+    (array([6, 8, 10], dtype=float32),)
     """
     path = os.fspath(file)
     traces, metadata = _read(path)

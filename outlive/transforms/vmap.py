@@ -99,6 +99,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
     Calling it raises ValueError where batch lengths differ, no argument is batched or an op has no batching rule,
     IndexError for an axis out of range, and TypeError for keyword arguments. Values are not at hand inside `fun`:
     evaluating there raises ValueError.
+
+    >>> dot = lambda x, y: (x * y).sum()
+    >>> mx.vmap(dot, in_axes=(0, None))(mx.array([[1, 2], [3, 4]]), mx.array([1, 10]))
+    array([21, 43], dtype=int32)
     """
     if not callable(fun):
         raise TypeError(f"[vmap] Expected a function; got a {type(fun).__name__}.")
