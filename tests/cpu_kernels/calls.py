@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.cpu_kernels.support import BF16, FLOATS, quantized
+from tests.cpu_kernels.support import BF16, FLOATS, FORMATS, coded, poisoned, quantized
 
 
 @dataclass
@@ -17,6 +17,12 @@ class Call:
     shape: tuple[int, ...]
     dtype: object
     params: dict = field(default_factory=dict)
+    state: tuple[int, ...] | None = None
+
+    def outputs(self, pattern: int = 255) -> list[np.ndarray]:
+        """Poisoned memory for the result, and for a float32 state of shape `state` where the op makes one."""
+        first = poisoned(self.shape, self.dtype, pattern)
+        return [first] if self.state is None else [first, poisoned(self.state, np.float32, pattern)]
 
     def __str__(self) -> str:
         shapes = " ".join("x".join(map(str, r.shape)) + r.dtype.name for r in self.reads)
@@ -88,6 +94,35 @@ def _products(rng: np.random.Generator) -> Iterator[Call]:
             yield Call("matmul", [a, _normal(rng, (columns, depth), dtype).T], (rows, columns), dtype)
 
 
+def _coded(rng: np.random.Generator) -> Iterator[Call]:
+    for mode, width, group in FORMATS:
+        for rows, columns, groups in ((1, 5, 2), (2, 6, 3), (9, 7, 5)):
+            for x_type in (np.float32, BF16):
+                w = coded(rng, mode, width, group, (columns, max(32, group) * groups))
+                x = _normal(rng, (rows, w.value.shape[-1]), x_type)
+                yield Call("quantized_matmul", [x, *w.parts], (rows, columns), x_type, w.params)
+    for mode, width, group in (("affine", 4, 64), ("mxfp4", 4, 32)):
+        w = coded(rng, mode, width, group, (3, 65, 2 * group))
+        for count, rows in ((1, 1), (7, 1), (150, 1), (2, 40)):
+            x = _normal(rng, (5, rows, 2 * group))
+            left, right = rng.integers(-5, 5, count).astype(np.int32), rng.integers(0, 3, count).astype(np.uint32)
+            params = {**w.params, "scaled": False, "sorted": False}
+            yield Call("gather_qmm", [x, *w.parts, left, right], (count, rows, 65), np.float32, params)
+
+
+def _gated_delta(rng: np.random.Generator) -> Iterator[Call]:
+    for batch, length, heads, group, depth, width in ((1, 1, 1, 1, 16, 1), (2, 3, 2, 2, 32, 33), (1, 5, 1, 3, 48, 65)):
+        for by_key, dtype in ((False, BF16), (True, np.float32)):
+            served = heads * group
+            q, keys = (_normal(rng, (batch, length, heads, depth), dtype) for _ in range(2))
+            v = _normal(rng, (batch, length, served, width), dtype)
+            gamma = rng.random((batch, length, served, *[depth] * by_key)).astype(np.float32)
+            beta, state = _normal(rng, v.shape[:3], dtype), _normal(rng, (batch, served, width, depth))
+            mask = [rng.random((batch, length)) < 0.7] if by_key else []
+            reads = [q, keys, v, gamma, beta, state, *mask]
+            yield Call("gated_delta_update", reads, v.shape, dtype, {"has_mask": by_key}, state.shape)
+
+
 def _attention(rng: np.random.Generator) -> Iterator[Call]:
     for heads, groups, queries, length, width in (
         (3, 1, 1, 1, 16),
@@ -113,6 +148,8 @@ def all_calls() -> Iterator[Call]:
     yield from _elementwise(rng)
     yield from _rows(rng)
     yield from _products(rng)
+    yield from _coded(rng)
+    yield from _gated_delta(rng)
     yield from _attention(rng)
     table = _normal(rng, (50, 33), BF16)
     yield Call("take", [table, rng.integers(-50, 50, (3, 5)).astype(np.int32)], (3, 5, 33), BF16, {"axis": 0})

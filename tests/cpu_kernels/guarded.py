@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from tests.cpu_kernels.calls import all_calls
-from tests.cpu_kernels.support import bits, poisoned, run
+from tests.cpu_kernels.support import bits, run
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,12 +46,11 @@ def placed(a: np.ndarray, at_end: bool) -> np.ndarray:
 def main(at_end: bool) -> None:
     for call in all_calls():
         print(call, flush=True)
-        want = run(call.op, call.reads, [poisoned(call.shape, call.dtype)], **call.params)[0]
-        reads = [placed(r, at_end) for r in call.reads]
-        out = placed(poisoned(call.shape, call.dtype), at_end)
-        run(call.op, reads, [out], **call.params)
-        assert bits(out) == bits(want), f"{call}: other bits in guarded memory"
-        del reads, out
+        want = run(call.op, call.reads, call.outputs(), **call.params)
+        reads, outs = ([placed(a, at_end) for a in part] for part in (call.reads, call.outputs()))
+        run(call.op, reads, outs, **call.params)
+        assert [bits(a) for a in outs] == [bits(a) for a in want], f"{call}: other bits in guarded memory"
+        del reads, outs
         _kept.clear()
     print("done")
 

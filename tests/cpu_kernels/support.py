@@ -11,6 +11,8 @@ import numpy as np
 
 from outlive.backends.cpu import executor, kernels
 from outlive.backends.cpu.abi import record
+from outlive.ops import codes
+from outlive.ops.quantize import Scheme, decode
 
 BF16 = ml_dtypes.bfloat16
 HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(BF16): 2.0**-8, np.dtype(np.float16): 2.0**-11}
@@ -107,6 +109,41 @@ class Quantized:
     biases: np.ndarray
     value: np.ndarray
     params: dict
+
+
+FORMATS = (
+    *(("affine", width, 64) for width in (1, 3, 5, 6)),
+    ("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16),
+)  # fmt: skip
+
+
+@dataclass
+class Coded:
+    """Random weights of any format; value: their exact values rounded to float32, by the reference decoder."""
+
+    parts: list[np.ndarray]
+    value: np.ndarray
+    params: dict
+
+
+def coded(rng: np.random.Generator, mode: str, width: int, group: int, shape: tuple[int, ...]) -> Coded:
+    """Weights (..., rows, depth). Codes of every value but NaN; scales near 1."""
+    *lead, depth = shape
+    q = rng.integers(0, 2**width, shape).astype(np.uint8)
+    groups = (*lead, depth // group)
+    biases = None
+    if mode == "affine":
+        scales = (rng.random(groups) * 0.1 + 0.01).astype(np.float32)
+        biases = (rng.standard_normal(groups) * 0.1).astype(np.float32)
+    elif mode == "nvfp4":
+        scales = rng.integers(0x30, 0x40, groups).astype(np.uint8)
+    else:
+        scales = rng.integers(124, 130, groups).astype(np.uint8)
+        q = np.where(q & 0x7F == codes.FP8_NAN, 0, q).astype(np.uint8)
+    words = codes.pack(np, q, width)
+    value = float64(decode(np, words, scales, biases, Scheme(mode, group, width)))
+    parts = [words, scales] if biases is None else [words, scales, biases]
+    return Coded(parts, value, {"transpose": True, "bits": width, "group_size": group, "mode": mode})
 
 
 def quantized(rng: np.random.Generator, rows: int, depth: int, width: int, group: int, dtype: object) -> Quantized:

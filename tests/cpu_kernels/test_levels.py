@@ -12,9 +12,13 @@ import pytest
 from outlive.backends.cpu.features import LEVELS, features
 
 HERE = Path(__file__).parent
-FAMILIES = ("test_products.py", "test_attention.py", "test_rows.py", "test_elementwise.py")
+FAMILIES = (
+    *("test_products.py", "test_formats.py", "test_gated_delta.py", "test_attention.py", "test_rows.py"),
+    "test_elementwise.py",
+)
 SAMPLE = (
     "4-64-float32 or 8-32-float32 or extreme or infinite_scale or dense_products or special_values"
+    " or (test_formats and test_products and float32) or (test_gated_delta and recurrence)"
     " or (test_attention and float32 and (geometry2 or geometry3)) or (test_norms and float32)"
 )
 
