@@ -52,7 +52,7 @@ def install(functions: dict[str, Any]) -> None:
         function = _of_bits(functions[name]) if special in BITS else functions[name]
         primitive = getattr(elementwise, f"_{name.upper()}", None) if special in FAST else None
         setattr(array, f"__{special}__", function if primitive is None else fast_operator(primitive, function))
-        setattr(array, f"__i{special}__", _in_place(function))
+        setattr(array, f"__i{special}__", _in_place(_of_floats(function) if special == "truediv" else function))
         if special in REFLECTED:
             setattr(array, f"__r{special}__", _reflected(function))
     for special, name in (COMPARISONS | UNARY).items():
@@ -72,6 +72,18 @@ def _of_bits(function: Callable[..., array]) -> Callable[[array, Any], array]:
     def operator(self: array, other: Any) -> array:
         if self.dtype.inexact or isinstance(other, float) or (type(other) is array and other.dtype.inexact):
             raise ValueError(f"[{function.__name__}] Bits are those of integers and booleans, not of floats.")
+        return function(self, other)
+
+    operator.__doc__ = function.__doc__
+    return operator
+
+
+def _of_floats(function: Callable[..., array]) -> Callable[[array, Any], array]:
+    """Division in place raises ValueError for an array whose type cannot hold a quotient."""
+
+    def operator(self: array, other: Any) -> array:
+        if not self.dtype.inexact:
+            raise ValueError(f"[divide] Quotients do not fit the {self.dtype.name} of `a /= b`; write `a = a / b` or use //=.")
         return function(self, other)
 
     operator.__doc__ = function.__doc__

@@ -25,9 +25,13 @@ def _one(draw: Draw, name: str, types: tuple[str, ...], **options: Any) -> tuple
     return dtype, array(draw, dtype, shape(draw), **options)
 
 
-@OPS.add("abs negative sign square floor ceil trunc isnan isinf isfinite isposinf isneginf logical_not real imag conj conjugate positive")
+@OPS.add(
+    "abs negative sign square floor ceil trunc isnan isinf isfinite isposinf isneginf logical_not real imag conj conjugate positive"
+)
 def _exact(draw: Draw, name: str) -> Case:
-    types = {"floor": REALS, "ceil": REALS, "trunc": REALS, "real": ("complex64",), "imag": ("complex64",)}.get(name, NUMBERS)
+    types = {"floor": REALS, "ceil": REALS, "trunc": REALS, "real": ("complex64",), "imag": ("complex64",)}.get(
+        name, NUMBERS
+    )
     if name in ("isposinf", "isneginf", "square", "abs", "negative", "sign"):
         types = REALS  # complex numbers: see the rounded functions
     dtype, a = _one(draw, name, types)
@@ -127,7 +131,9 @@ def _shifts(draw: Draw, name: str) -> Case:
     dtype = one_of(draw, *INTEGERS)
     first, second = draw(broadcastable(2, elements_max=64))
     bits = np.dtype(dtype).itemsize * 8
-    return Case(Call(name, (array(draw, dtype, first), array(draw, dtype, second, special=False, low=0, high=bits - 1))))
+    return Case(
+        Call(name, (array(draw, dtype, first), array(draw, dtype, second, special=False, low=0, high=bits - 1)))
+    )
 
 
 def _nonzero(b: Array) -> Array:
@@ -150,7 +156,9 @@ def _power(draw: Draw, name: str) -> Case:
     first, second = draw(broadcastable(2, elements_max=64))
     a = array(draw, dtype, first, special=False, low=0.1 if is_float(dtype) else -9, high=9)
     b = array(draw, dtype, second, special=False, low=-3 if is_float(dtype) else 0, high=5)
-    return Case(Call(name, (a, b)), truth=quiet(np.power, wide(a), wide(b)) if is_float(dtype) else None, tolerance="power")
+    return Case(
+        Call(name, (a, b)), truth=quiet(np.power, wide(a), wide(b)) if is_float(dtype) else None, tolerance="power"
+    )
 
 
 @OPS.add("isclose allclose")
@@ -188,5 +196,3 @@ def _astype(draw: Draw, name: str) -> Case:
 @OPS.add("matrix_transpose")
 def _matrix_transpose(draw: Draw, name: str) -> Case:
     return Case(Call(name, (_one(draw, name, NUMBERS)[1],)))
-
-

@@ -39,7 +39,12 @@ def _rope(draw: Draw, name: str) -> Case:
     dims = one_of(draw, 2, 4, 8)
     x = _normal(draw, whole(draw, 1, 2), whole(draw, 1, 3), whole(draw, 1, 5), dims + one_of(draw, 0, 3))
     offset = one_of(draw, 0, 7, Array("int32", np.full(x.resolved().shape[0], 3, np.int32)))
-    options: dict[str, Any] = {"traditional": draw(st.booleans()), "base": 10000.0, "scale": one_of(draw, 1.0, 0.5), "offset": offset}
+    options: dict[str, Any] = {
+        "traditional": draw(st.booleans()),
+        "base": 10000.0,
+        "scale": one_of(draw, 1.0, 0.5),
+        "offset": offset,
+    }
     if draw(st.booleans()):
         options |= {"base": None, "freqs": array(draw, "float32", (dims // 2,), special=False, low=1, high=9)}
     return Case(Call(name, (x, dims), options), magnitude=np.float64(64.0))
@@ -47,11 +52,19 @@ def _rope(draw: Draw, name: str) -> Case:
 
 @OPS.add("fast.scaled_dot_product_attention", examples=60)
 def _attention(draw: Draw, name: str) -> Case:
-    heads, share, queries, keys, dims = (whole(draw, 1, 3), whole(draw, 1, 2), whole(draw, 1, 9), whole(draw, 1, 9), one_of(draw, 8, 64, 5))
+    heads, share, queries, keys, dims = (
+        whole(draw, 1, 3),
+        whole(draw, 1, 2),
+        whole(draw, 1, 9),
+        whole(draw, 1, 9),
+        one_of(draw, 8, 64, 5),
+    )
     kind = one_of(draw, None, "causal", "bool", "additive")
     if kind == "causal":
         keys = max(keys, queries)
-    q, k, v = (_normal(draw, 2, n, length, dims) for n, length in ((heads * share, queries), (heads, keys), (heads, keys)))
+    q, k, v = (
+        _normal(draw, 2, n, length, dims) for n, length in ((heads * share, queries), (heads, keys), (heads, keys))
+    )
     mask: Any = kind
     if kind == "bool":  # at least one key is left: a query without any is a listed difference
         kept = array(draw, "bool", (queries, keys), views=False).stored.copy()
@@ -94,7 +107,10 @@ def _fft(draw: Draw, name: str) -> Case:
     kind = one_of(draw, "float32", "complex64") if name != "fft.rfft" else "float32"
     a = array(draw, kind, tuple(whole(draw, 2, 9) for _ in range(whole(draw, 1, 3))), special=False)
     n = one_of(draw, None, 4, 7, 16)
-    options: dict[str, Any] = {"axis": axis(draw, len(a.resolved().shape)), "norm": one_of(draw, "backward", "ortho", "forward")}
+    options: dict[str, Any] = {
+        "axis": axis(draw, len(a.resolved().shape)),
+        "norm": one_of(draw, "backward", "ortho", "forward"),
+    }
     return Case(Call(name, (a, n), options), tolerance="fft", magnitude=np.abs(wide(a)).sum())
 
 
@@ -197,7 +213,11 @@ def _solve(draw: Draw, name: str) -> Case:
 def _norm(draw: Draw, name: str) -> Case:
     a = _normal(draw, *shape(draw, rank_min=2, rank_max=3, side_min=1))
     if name == "matrix_norm":
-        return Case(Call(name, (a,), {"ord": one_of(draw, "fro", "nuc", 1, -1, 2, -2)}), tolerance="linalg", magnitude=np.float64(1000.0))
+        return Case(
+            Call(name, (a,), {"ord": one_of(draw, "fro", "nuc", 1, -1, 2, -2)}),
+            tolerance="linalg",
+            magnitude=np.float64(1000.0),
+        )
     along = one_of(draw, None, 0, -1, [0, 1])
     order = one_of(draw, None, 1, 2, 3.5, float("inf"), float("-inf"), 0, "fro", "nuc") if along is not None else None
     keep = draw(st.booleans())
@@ -251,7 +271,11 @@ def _exact_draws(draw: Draw, name: str) -> Case:
 
 @OPS.add("random.normal random.gumbel random.laplace random.truncated_normal", examples=30)
 def _rounded_draws(draw: Draw, name: str) -> Case:
-    key, of, dtype = _key(draw), shape(draw), Dtype("float32")  # halves: the reference rounds every step of the function
+    key, of, dtype = (
+        _key(draw),
+        shape(draw),
+        Dtype("float32"),
+    )  # halves: the reference rounds every step of the function
     if name == "random.truncated_normal":
         return Case(Call(name, (-1.5, 2.0, of, dtype, key)), tolerance="sum", magnitude=np.float64(4.0))
     return Case(Call(name, (of, dtype), {"key": key}), tolerance="sum", magnitude=np.float64(8.0))

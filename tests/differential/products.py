@@ -48,7 +48,11 @@ def _matmul(draw: Draw, name: str) -> Case:
 def _addmm(draw: Draw, name: str) -> Case:
     dtype = one_of(draw, *FLOATS)
     m, k, n = (_side(draw) for _ in range(3))
-    c, x, y = _operand(draw, dtype, one_of(draw, (m, n), (n,), (1, n))), _operand(draw, dtype, (m, k)), _operand(draw, dtype, (k, n))
+    c, x, y = (
+        _operand(draw, dtype, one_of(draw, (m, n), (n,), (1, n))),
+        _operand(draw, dtype, (m, k)),
+        _operand(draw, dtype, (k, n)),
+    )
     alpha, beta = one_of(draw, 1.0, 0.5), one_of(draw, 1.0, 2.0)
     return _of_product(Call(name, (c, x, y, alpha, beta)), lambda c, x, y: beta * c + alpha * (x @ y), c, x, y)
 
@@ -125,7 +129,10 @@ def _convolutions(draw: Draw, name: str) -> Case:
 
 @OPS.add("conv_general", examples=40)
 def _conv_general(draw: Draw, name: str) -> Case:
-    x, w = _operand(draw, "float32", (2, 7, 8, 3)), _operand(draw, "float32", (4, whole(draw, 1, 3), whole(draw, 1, 3), 3))
+    x, w = (
+        _operand(draw, "float32", (2, 7, 8, 3)),
+        _operand(draw, "float32", (4, whole(draw, 1, 3), whole(draw, 1, 3), 3)),
+    )
     padding = one_of(draw, 1, (1, 2), ([1, 0], [0, 2]))
     options = {
         "stride": one_of(draw, 1, (2, 1)), "padding": padding, "kernel_dilation": one_of(draw, 1, (1, 2)),
@@ -141,7 +148,17 @@ def _hadamard(draw: Draw, name: str) -> Case:
     return Case(Call(name, (a,), options), tolerance="sum", magnitude=np.float64(2.0 * a.resolved().shape[-1]))
 
 
-_MODES = (("affine", 2), ("affine", 3), ("affine", 4), ("affine", 5), ("affine", 6), ("affine", 8), ("mxfp4", 4), ("mxfp8", 8), ("nvfp4", 4))
+_MODES = (
+    ("affine", 2),
+    ("affine", 3),
+    ("affine", 4),
+    ("affine", 5),
+    ("affine", 6),
+    ("affine", 8),
+    ("mxfp4", 4),
+    ("mxfp8", 8),
+    ("nvfp4", 4),
+)
 
 
 def _mode(draw: Draw) -> tuple[str, int, int]:
@@ -178,7 +195,9 @@ def _dequantize(draw: Draw, name: str) -> Case:
 
 def _unpacked(w: Array, group: int, bits: int, mode: str) -> np.ndarray:
     """The values that quantized weights stand for, from `dequantize`, which has an entry of its own."""
-    made = mx.dequantize(*mx.quantize(mx.array(w.resolved()), group, bits, mode=mode), group_size=group, bits=bits, mode=mode)
+    made = mx.dequantize(
+        *mx.quantize(mx.array(w.resolved()), group, bits, mode=mode), group_size=group, bits=bits, mode=mode
+    )
     return np.array(made).astype(np.float64)
 
 
@@ -235,7 +254,10 @@ def _gather_mm(draw: Draw, name: str) -> Case:
 def _block_masked(draw: Draw, name: str) -> Case:
     m, k, n = (one_of(draw, 32, 40, 64) for _ in range(3))
     tiles = [-(-s // 32) for s in (m, k, n)]
-    masks = [array(draw, "bool", (a, b), views=False) for a, b in ((tiles[0], tiles[2]), (tiles[0], tiles[1]), (tiles[1], tiles[2]))]
+    masks = [
+        array(draw, "bool", (a, b), views=False)
+        for a, b in ((tiles[0], tiles[2]), (tiles[0], tiles[1]), (tiles[1], tiles[2]))
+    ]
     x, y = _operand(draw, "float32", (m, k)), _operand(draw, "float32", (k, n))
     return Case(Call(name, (x, y, 32, *masks)), magnitude=np.float64(4.0 * k))
 
@@ -243,7 +265,9 @@ def _block_masked(draw: Draw, name: str) -> Case:
 @OPS.add("segmented_mm", examples=20)
 def _segmented(draw: Draw, name: str) -> Case:
     x, y = _operand(draw, "float32", (5, 20)), _operand(draw, "float32", (20, 4))
-    segments = Array("uint32", np.array(one_of(draw, [[0, 20]], [[0, 7], [7, 20]], [[3, 3], [0, 20], [5, 6]]), np.uint32))
+    segments = Array(
+        "uint32", np.array(one_of(draw, [[0, 20]], [[0, 7], [7, 20]], [[3, 3], [0, 20], [5, 6]]), np.uint32)
+    )
     return Case(Call(name, (x, y, segments)), tolerance="matmul", magnitude=np.float64(80.0))
 
 
@@ -253,5 +277,3 @@ def _fp8(draw: Draw, name: str) -> Case:
         a = array(draw, one_of(draw, *FLOATS), shape(draw), special=False, low=-500, high=500)
         return Case(Call(name, (a,)))
     return Case(Program("out = mx.from_fp8(a, mx.float32)", {"a": array(draw, "uint8", shape(draw), low=0, high=255)}))
-
-

@@ -168,9 +168,15 @@ def _partition(draw: Draw, name: str) -> Case:
         return Case(Program("out = mx.sort(mx.topk(a, k), -1)", {"a": a, "k": max(k, 1)}))
     from tests.reference.wire import Program
 
-    body = "taken = mx.take_along_axis(a, mx.argpartition(a, k), -1)" if name == "argpartition" else "taken = mx.partition(a, k)"
+    body = (
+        "taken = mx.take_along_axis(a, mx.argpartition(a, k), -1)"
+        if name == "argpartition"
+        else "taken = mx.partition(a, k)"
+    )
     return Case(
-        Program(f"{body}\nout = [mx.sort(taken[..., :k], -1), taken[..., k], mx.sort(taken[..., k:], -1)]", {"a": a, "k": k})
+        Program(
+            f"{body}\nout = [mx.sort(taken[..., :k], -1), taken[..., k], mx.sort(taken[..., k:], -1)]", {"a": a, "k": k}
+        )
     )
 
 

@@ -45,7 +45,9 @@ class Registry:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def add(self, names: str, examples: int = 20) -> Callable[[Callable[[Draw, str], Case]], Callable[[Draw, str], Case]]:
+    def add(
+        self, names: str, examples: int = 20
+    ) -> Callable[[Callable[[Draw, str], Case]], Callable[[Draw, str], Case]]:
         """Register a drawing function for names separated by blanks."""
 
         def register(function: Callable[[Draw, str], Case]) -> Callable[[Draw, str], Case]:

@@ -31,7 +31,9 @@ def _reshape(draw: Draw, name: str) -> Case:
     total = count(a.resolved().shape)
     divisors = [n for n in range(1, total + 1) if total % n == 0] or [0, 3]
     first = draw(st.sampled_from(divisors))
-    target = one_of(draw, (total,), (-1,), (first, -1), (first, total // first if first else 0), (first, 2, -1), (5, total))
+    target = one_of(
+        draw, (total,), (-1,), (first, -1), (first, total // first if first else 0), (first, 2, -1), (5, total)
+    )
     return Case(Call(name, (a, target)))
 
 
@@ -208,7 +210,9 @@ def _filled(draw: Draw, name: str) -> Case:
     of = one_of(draw, shape(draw), 3, [2, 2], (-1,))
     dtype = Dtype(one_of(draw, *NUMBERS))
     if name == "empty":  # what it holds is free
-        return Case(Program("a = mx.empty(shape, dtype)\nout = [list(a.shape), a.dtype]", {"shape": of, "dtype": dtype}))
+        return Case(
+            Program("a = mx.empty(shape, dtype)\nout = [list(a.shape), a.dtype]", {"shape": of, "dtype": dtype})
+        )
     return Case(Call(name, (of, dtype)))
 
 
@@ -350,5 +354,3 @@ def _at(draw: Draw, name: str) -> Case:
         Program(f"out = a.at[rows].{method}(value)", {"a": a, "rows": rows, "value": 2}), tolerance="sum",
         magnitude=np.float64(64.0),
     )  # fmt: skip
-
-

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import outlive.core as mx
 from tests.budget import examples
-from tests.differential import elementwise, reductions, shapes  # noqa: F401 - the families register their ops
+from tests.differential import elementwise, facts, numerics, products, reductions, shapes  # noqa: F401 - they register ops
 from tests.differential.registry import OPS
 from tests.reference import Program
 from tests.reference.compare import assert_same_outcome
