@@ -26,7 +26,7 @@ ThreadLocalStream = Stream
 
 
 def device_count(device_type: DeviceType) -> int:
-    """How many devices of a type there are.
+    """How many devices of a type there are. Raises TypeError for what is no DeviceType.
 
     >>> mx.device_count(mx.cpu)
     1
@@ -37,7 +37,7 @@ def device_count(device_type: DeviceType) -> int:
 
 
 def is_available(device: Device | DeviceType) -> bool:
-    """Whether a device can be used.
+    """Whether a device can be used. Raises TypeError for what names no device.
 
     >>> mx.is_available(mx.cpu)
     True
@@ -49,7 +49,8 @@ def is_available(device: Device | DeviceType) -> bool:
 def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
     """Facts about a device (None: the default one) by name; nothing for one that is not there.
 
-    Always `architecture` and `device_name`; of a GPU also `memory_size` in bytes.
+    Always `architecture` and `device_name`; of a GPU also `memory_size` in bytes. Raises TypeError for what names no
+    device.
 
     >>> sorted(mx.device_info(mx.cpu))
     ['architecture', 'device_name']
@@ -116,6 +117,8 @@ def stream(s: Stream | Device | DeviceType) -> StreamContext:
 def synchronize(stream: Stream | Device | DeviceType | None = None) -> None:
     """Wait for the work of a stream, or of a device's default stream (None: of the stream in use).
 
+    What failed is not raised here, but where an array made by it is read. Raises ValueError for a device that is not there.
+
     >>> mx.async_eval(mx.ones((2,)) + 1)
     >>> mx.synchronize()
     """
@@ -123,7 +126,7 @@ def synchronize(stream: Stream | Device | DeviceType | None = None) -> None:
 
 
 def new_thread_local_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device, for any thread.
+    """A new stream of a device, for any thread; as `new_stream`, with its errors.
 
     >>> mx.ones((2,), stream=mx.new_thread_local_stream(mx.cpu))
     array([1, 1], dtype=float32)
@@ -132,7 +135,7 @@ def new_thread_local_stream(device: Device | DeviceType) -> Stream:
 
 
 def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device; safe all the same.
+    """A new stream of a device; as `new_stream`, and any thread may use it.
 
     >>> mx.ones((2,), stream=mx.new_thread_unsafe_stream(mx.cpu))
     array([1, 1], dtype=float32)

@@ -73,6 +73,8 @@ def scalars(a: array) -> np.ndarray:
 def item(a: array) -> Any:
     """The one element of `a` as a Python number; raises ValueError for any other count.
 
+    Computes the array where that has not happened. Raises ExecutionError where the work behind it failed.
+
     >>> mx.array([2.5]).item()
     2.5
     """
@@ -83,6 +85,8 @@ def item(a: array) -> Any:
 
 def tolist(a: array) -> Any:
     """Nested lists of Python numbers; a number for an array without axes.
+
+    Computes the array where that has not happened. Raises ExecutionError where the work behind it failed.
 
     >>> mx.array([[1, 2], [3, 4]]).tolist()
     [[1, 2], [3, 4]]

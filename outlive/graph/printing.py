@@ -37,7 +37,7 @@ _options = PrintOptions()
 
 
 def get_printoptions() -> PrintOptions:
-    """The options in force.
+    """The options in force, a copy of them.
 
     >>> mx.get_printoptions().precision
     -1

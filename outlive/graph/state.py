@@ -218,7 +218,7 @@ def device_of(stream: Stream) -> Device:
 
 
 def default_stream(device: Device | DeviceType) -> Stream:
-    """The default stream of a device.
+    """The default stream of a device. Raises ValueError for one that is not there.
 
     >>> mx.default_stream(mx.cpu) == mx.default_stream(mx.cpu)
     True
@@ -251,7 +251,8 @@ def set_default_stream(stream: Stream) -> None:
 
 
 def new_stream(device: Device | DeviceType) -> Stream:
-    """A new stream of a device.
+    """A new stream of a device: work in it runs in order, beside that of others. Raises ValueError for a device that is
+    not there.
 
     >>> side = mx.new_stream(mx.cpu)
     >>> mx.add(mx.array([1, 2]), 1, stream=side)

@@ -221,7 +221,7 @@ def zeros(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = N
 
 
 def zeros_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """Zeros in the shape of `a`, and in its type where `dtype` is not given.
+    """Zeros in the shape of `a`, and in its type where `dtype` is not given. Raises TypeError for what is no array.
 
     >>> mx.zeros_like(mx.array([1, 2]))
     array([0, 0], dtype=int32)
@@ -242,7 +242,7 @@ def ones(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = No
 
 
 def ones_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) -> array:
-    """Ones in the shape of `a`, and in its type where `dtype` is not given.
+    """Ones in the shape of `a`, and in its type where `dtype` is not given. Raises TypeError for what is no array.
 
     >>> mx.ones_like(mx.array([1.0, 2.0]))
     array([1, 1], dtype=float32)
@@ -254,7 +254,8 @@ def ones_like(a: array, /, dtype: Dtype | None = None, *, stream: Any = None) ->
 def empty(shape: Shape, dtype: Dtype | None = dtypes.float32, *, stream: Any = None) -> array:
     """An array of `shape` to be assigned to.
 
-    It holds zeros: memory that nobody wrote would make results depend on what ran before.
+    It holds zeros: memory that nobody wrote would make results depend on what ran before. Raises ValueError for negative
+    lengths.
 
     >>> mx.empty((2,))
     array([0, 0], dtype=float32)
@@ -545,7 +546,8 @@ def hamming(M: int, *, stream: Any = None) -> array:
 
 
 def blackman(M: int, *, stream: Any = None) -> array:
-    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32.
+    """The window 0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1)) of `M` points, float32; empty for
+    M < 1.
 
     >>> mx.blackman(5)[1:4]
     array([0.34, 1, 0.34], dtype=float32)

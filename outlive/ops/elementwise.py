@@ -344,7 +344,7 @@ def remainder(a: Any, b: Any, stream: Any = None) -> array:
 
 
 def divmod(a: Any, b: Any, stream: Any = None) -> tuple[array, array]:
-    """`(floor_divide(a, b), remainder(a, b))`.
+    """`(floor_divide(a, b), remainder(a, b))`; types and errors as there.
 
     >>> mx.divmod(mx.array(7), 2)
     (array(3, dtype=int32), array(1, dtype=int32))
@@ -521,7 +521,9 @@ def isclose(
     a: Any, b: Any, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
 ) -> array:
     """Whether |a - b| <= atol + rtol |b|, element by element; infinities are close to themselves, NaN to NaN with
-    `equal_nan`.
+    `equal_nan`. The result is of type bool.
+
+    Raises ValueError for shapes that do not broadcast.
 
     >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
     array([True, False], dtype=bool)

@@ -217,6 +217,8 @@ def ifftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", s
 def rfftn(a: array, s: Axes = None, axes: Axes = None, norm: str = "backward", stream: Any = None) -> array:
     """`fftn` of real input: the last axis keeps its first n // 2 + 1 elements, which determine the rest; complex64.
 
+    Arguments and errors as in `fftn`.
+
     >>> mx.fft.rfftn(mx.ones((4, 6))).shape
     (4, 4)
     """
@@ -239,7 +241,7 @@ def _one_length(n: int | None) -> Axes:
 
 
 def fft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` along one axis, cut or padded to `n` elements.
+    """`fftn` along one axis, cut or padded to `n` elements; errors as there.
 
     >>> mx.fft.fft(mx.array([1.0, 1.0, 1.0, 1.0]))
     array([4+0j, 0+0j, 0+0j, 0+0j], dtype=complex64)
@@ -250,7 +252,7 @@ def fft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", 
 
 
 def ifft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`ifftn` along one axis, cut or padded to `n` elements.
+    """`ifftn` along one axis, cut or padded to `n` elements; errors as there.
 
     >>> mx.fft.ifft(mx.array([4.0, 0.0, 0.0, 0.0]))
     array([1+0j, 1+0j, 1+0j, 1+0j], dtype=complex64)
@@ -259,7 +261,7 @@ def ifft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward",
 
 
 def rfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`rfftn` along one axis, cut or padded to `n` elements.
+    """`rfftn` along one axis, cut or padded to `n` elements; errors as there.
 
     >>> mx.fft.rfft(mx.array([1.0, 1.0, 1.0, 1.0]))
     array([4+0j, 0+0j, 0+0j], dtype=complex64)
@@ -268,7 +270,7 @@ def rfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward",
 
 
 def irfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: Any = None) -> array:
-    """`irfftn` along one axis, to `n` real elements.
+    """`irfftn` along one axis, to `n` real elements; errors as there.
 
     >>> mx.fft.irfft(mx.array([4.0, 0.0, 0.0]))
     array([1, 1, 1, 1], dtype=float32)
@@ -277,7 +279,7 @@ def irfft(a: array, n: int | None = None, axis: int = -1, norm: str = "backward"
 
 
 def fft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`fftn` along two axes, the last ones by default.
+    """`fftn` along two axes, the last ones by default; errors as there.
 
     >>> mx.fft.fft2(mx.ones((5, 2, 2))).shape
     (5, 2, 2)
@@ -286,7 +288,7 @@ def fft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward"
 
 
 def ifft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`ifftn` along two axes, the last ones by default.
+    """`ifftn` along two axes, the last ones by default; errors as there.
 
     >>> mx.fft.ifft2(mx.fft.fft2(mx.ones((2, 2)))).tolist()
     [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
@@ -295,7 +297,7 @@ def ifft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward
 
 
 def rfft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`rfftn` along two axes, the last ones by default.
+    """`rfftn` along two axes, the last ones by default; errors as there.
 
     >>> mx.fft.rfft2(mx.ones((5, 4, 6))).shape
     (5, 4, 4)
@@ -304,7 +306,7 @@ def rfft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward
 
 
 def irfft2(a: array, s: Axes = None, axes: Axes = (-2, -1), norm: str = "backward", stream: Any = None) -> array:
-    """`irfftn` along two axes, the last ones by default.
+    """`irfftn` along two axes, the last ones by default; errors as there.
 
     >>> mx.fft.irfft2(mx.fft.rfft2(mx.ones((2, 2)))).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
@@ -320,7 +322,7 @@ def _checked_count(op: str, n: int) -> int:
 
 def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
     """Frequencies of the `n` elements of `fft`, in cycles per unit of the sample spacing `d`, negative ones last;
-    float32.
+    float32. Raises ValueError for `n` below 1.
 
     >>> mx.fft.fftfreq(4, d=0.5)
     array([0, 0.5, -1, -0.5], dtype=float32)
@@ -332,6 +334,8 @@ def fftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
 
 def rfftfreq(n: int, d: float = 1.0, stream: Any = None) -> array:
     """Frequencies of the n // 2 + 1 elements of `rfft`, in cycles per unit of the sample spacing `d`; float32.
+
+    Raises ValueError for `n` below 1.
 
     >>> mx.fft.rfftfreq(4, d=0.5)
     array([0, 0.5, 1], dtype=float32)

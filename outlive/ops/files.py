@@ -284,7 +284,7 @@ def savez(file: Any, *args: array, **kwargs: array) -> None:
 
 
 def savez_compressed(file: Any, *args: array, **kwargs: array) -> None:
-    """`savez` with each array compressed (deflate).
+    """`savez` with each array compressed (deflate); arguments and errors as there.
 
     >>> mx.savez_compressed("weights", w=mx.zeros((1000,)))
     >>> mx.load("weights.npz")["w"].shape

@@ -327,7 +327,8 @@ _COMBINE = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 class ArrayAt:
     """`a.at[index]`: updates of the elements at `index`, each of which returns a new array.
 
-    Repeated indices count each time.
+    Repeated indices count each time. `index`: as in `a[index] = value`. Values broadcast to the indexed part and are cast
+    to the type of `a`. Raises IndexError for an index out of range, ValueError for values that do not fit.
 
     >>> mx.zeros((3,)).at[mx.array([0, 0, 2])].add(1.0)
     array([2, 0, 1], dtype=float32)
@@ -348,7 +349,7 @@ class ArrayAt:
         return ArrayAt(self._array, (index,))
 
     def add(self, value: Any) -> array:
-        """`a` with `value` added at the index.
+        """`a` with `value` added at the index. Errors as in `ArrayAt`.
 
         >>> mx.array([1, 2]).at[mx.array([0, 0])].add(10)
         array([21, 2], dtype=int32)
@@ -356,7 +357,7 @@ class ArrayAt:
         return self._combined(value, "add")
 
     def subtract(self, value: Any) -> array:
-        """`a` with `value` subtracted at the index.
+        """`a` with `value` subtracted at the index. Errors as in `ArrayAt`.
 
         >>> mx.array([1, 2]).at[0].subtract(10)
         array([-9, 2], dtype=int32)
@@ -364,7 +365,7 @@ class ArrayAt:
         return self._combined(value, "subtract")
 
     def multiply(self, value: Any) -> array:
-        """`a` multiplied by `value` at the index.
+        """`a` multiplied by `value` at the index. Errors as in `ArrayAt`.
 
         >>> mx.array([1, 2]).at[mx.array([1, 1])].multiply(3)
         array([1, 18], dtype=int32)
@@ -372,7 +373,8 @@ class ArrayAt:
         return self._combined(value, "multiply")
 
     def divide(self, value: Any) -> array:
-        """`a` divided by `value` at the index; integers are divided as floats and cut off.
+        """`a` divided by `value` at the index; integers are divided as floats and cut off. Errors as in
+        `ArrayAt`.
 
         >>> mx.array([1.0, 2.0]).at[1].divide(4.0)
         array([1, 0.5], dtype=float32)
@@ -380,7 +382,7 @@ class ArrayAt:
         return self._combined(value, "divide")
 
     def maximum(self, value: Any) -> array:
-        """`a` with the larger of itself and `value` at the index.
+        """`a` with the larger of itself and `value` at the index. Errors as in `ArrayAt`.
 
         >>> mx.array([1, 2]).at[:].maximum(mx.array([5, 0]))
         array([5, 2], dtype=int32)
@@ -388,7 +390,7 @@ class ArrayAt:
         return self._combined(value, "maximum")
 
     def minimum(self, value: Any) -> array:
-        """`a` with the smaller of itself and `value` at the index.
+        """`a` with the smaller of itself and `value` at the index. Errors as in `ArrayAt`.
 
         >>> mx.array([1, 2]).at[:].minimum(mx.array([5, 0]))
         array([1, 0], dtype=int32)

@@ -149,7 +149,7 @@ def concatenate(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = 
 
 
 def concat(arrays: Sequence[array], axis: int | None = 0, *, stream: Any = None) -> array:
-    """The array-API name of `concatenate`.
+    """The array-API name of `concatenate`; arguments and errors as there.
 
     >>> mx.concat([mx.array([1, 2]), mx.array([3])])
     array([1, 2, 3], dtype=int32)

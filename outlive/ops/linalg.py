@@ -450,6 +450,9 @@ def cholesky(a: array, upper: bool = False, *, stream: Any = None) -> array:
 def cholesky_inv(a: array, upper: bool = False, *, stream: Any = None) -> array:
     """The inverse of A from its Cholesky factor `a`: L with L L^T = A (or `upper` U with U^T U = A).
 
+    `a`: triangular matrices (..., n, n). A singular one raises when the result is read. Raises ValueError for other shapes
+    or types.
+
     >>> mx.linalg.cholesky_inv(mx.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.25, 0.0], [0.0, 0.0625]]
     """

@@ -287,7 +287,8 @@ def inner(a: Any, b: Any, /, *, stream: Any = None) -> array:
 
 
 def outer(a: Any, b: Any, /, *, stream: Any = None) -> array:
-    """All products of an element of `a` with one of `b`, both flattened: shape (a.size, b.size).
+    """All products of an element of `a` with one of `b`, both flattened: shape (a.size, b.size), in their
+    promoted type.
 
     >>> mx.outer(mx.array([1, 2]), mx.array([3, 4])).tolist()
     [[3, 4], [6, 8]]
@@ -340,7 +341,9 @@ def _product(lengths: Sequence[int]) -> int:
 
 
 def kron(a: Any, b: Any, *, stream: Any = None) -> array:
-    """The Kronecker product: every element of `a` times the whole of `b`. The shorter shape gets leading ones.
+    """The Kronecker product: every element of `a` times the whole of `b`, in their promoted type.
+
+    The shorter shape gets leading ones; each length of the result is the product of the two.
 
     >>> mx.kron(mx.array([1, 10]), mx.array([1, 2, 3]))
     array([1, 2, 3, 10, 20, 30], dtype=int32)

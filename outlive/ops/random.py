@@ -333,7 +333,10 @@ def randint(
 
 
 def bernoulli(p: Any = 0.5, shape: Sequence[int] | None = None, key: Any = None, stream: Any = None) -> array:
-    """True with probability `p` (a number or an array that broadcasts to `shape`, by default its own shape).
+    """True with probability `p` (a number or an array that broadcasts to `shape`, by default its own shape);
+    type bool.
+
+    Raises ValueError for shapes that do not broadcast, or something that is no key.
 
     >>> mx.random.bernoulli(1.0, (3,))
     array([True, True, True], dtype=bool)
@@ -356,7 +359,7 @@ def truncated_normal(
     stream: Any = None,
 ) -> array:
     """Standard normal numbers conditioned to lie between `lower` and `upper` (numbers or arrays that broadcast to
-    `shape`).
+    `shape`); `dtype` a float type. Errors as in `uniform`.
 
     >>> a = mx.random.truncated_normal(-1, 1, (100,), key=mx.random.key(7))
     >>> mx.abs(a).max() <= 1
@@ -377,7 +380,7 @@ def truncated_normal(
 def gumbel(
     shape: Sequence[int] = (), dtype: Dtype | None = dtypes.float32, key: Any = None, stream: Any = None
 ) -> array:
-    """Standard Gumbel numbers, -log(-log(u)); `dtype` a float type.
+    """Standard Gumbel numbers, -log(-log(u)); `dtype` a float type. Errors as in `uniform`.
 
     >>> mx.random.gumbel((2, 3), key=mx.random.key(7)).shape
     (2, 3)
@@ -395,7 +398,7 @@ def laplace(
     key: Any = None,
     stream: Any = None,
 ) -> array:
-    """Laplace numbers around `loc` with scale `scale`; `dtype` a float type.
+    """Laplace numbers around `loc` with scale `scale`; `dtype` a float type. Errors as in `uniform`.
 
     >>> mx.random.laplace((2, 3), loc=1.0, scale=2.0, key=mx.random.key(7)).shape
     (2, 3)
@@ -453,6 +456,8 @@ def _by_inversion(logits: array, shape: tuple[int, ...], made: array, stream: An
 
 def permutation(x: Any, axis: int = 0, key: Any = None, stream: Any = None) -> array:
     """A random order of 0 ... x - 1 for an integer `x` (uint32), or of the slices of array `x` along `axis`.
+
+    Raises ValueError for a negative `x`, IndexError for an axis out of range.
 
     >>> mx.sort(mx.random.permutation(5, key=mx.random.key(7)))
     array([0, 1, 2, 3, 4], dtype=uint32)

@@ -344,7 +344,7 @@ def min(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any =
 
 
 def minmax(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any = None) -> tuple[array, array]:
-    """`(min(a), max(a))` over `axis`.
+    """`(min(a), max(a))` over `axis`; arguments and errors as there.
 
     >>> mx.minmax(mx.array([3, 1, 2]))
     (array(1, dtype=int32), array(3, dtype=int32))
@@ -510,7 +510,9 @@ def median(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: An
 
 
 def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> array:
-    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`).
+    """Whether two arrays have one shape and equal elements (NaN equal to itself with `equal_nan`); a bool of shape ().
+
+    Types may differ: elements are compared in the promoted one.
 
     >>> mx.array_equal(mx.array([1, 2]), mx.array([1.0, 2.0]))
     array(True, dtype=bool)
@@ -527,7 +529,7 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: Any = None) -> 
 def allclose(
     a: array, b: array, /, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: Any = None
 ) -> array:
-    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool of shape ().
+    """Whether all of `isclose(a, b, rtol, atol)` hold; a bool of shape (). Errors as in `isclose`.
 
     >>> mx.allclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.0]))
     array(True, dtype=bool)

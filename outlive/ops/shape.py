@@ -588,6 +588,8 @@ def as_strided(
 def depends(inputs: Any, dependencies: Any) -> Any:
     """`inputs` (an array or a list of arrays), such that computing them computes `dependencies` first.
 
+    `dependencies`: an array or a list of arrays. The values are those of `inputs`, an array or a list as given.
+
     >>> a, b = mx.array(1) + 1, mx.array(2) + 2
     >>> mx.depends(a, b)
     array(2, dtype=int32)

@@ -244,7 +244,9 @@ _conjugate = _function(
 
 
 def logical_not(a: Any, /, *, stream: Any = None) -> array:
-    """Whether each element is zero; type bool, shape of `a`.
+    """Whether each element is zero.
+
+    `a`: array or number; the result has its shape and is of type bool.
 
     >>> mx.logical_not(mx.array([0, 2]))
     array([True, False], dtype=bool)
@@ -393,6 +395,9 @@ class AsType(Primitive):
 def astype(a: Any, /, dtype: Dtype, stream: Any = None) -> array:
     """Elements converted to `dtype`: floats to integers toward zero, to bool by being nonzero, complex to real by their
     real part.
+
+    The result has the shape of `a`; where the type is its own already it is `a` itself. Raises TypeError for what is no
+    element type.
 
     >>> mx.array([1.7, -1.7]).astype(mx.int32)
     array([1, -1], dtype=int32)

@@ -143,7 +143,7 @@ class custom_function:
     and inputs are the positional arguments: the argument itself where there is one, else a tuple; trees stay trees. A
     tangent or an axis is None where its argument has none, and a rule may return None for a zero cotangent. A transform
     without a rule sees the function's own ops. Where a rule is used, arrays that the function reads from elsewhere
-    count as constants.
+    count as constants. Raises TypeError for what is no function.
 
     >>> @mx.custom_function
     ... def rounded(x):
@@ -257,7 +257,7 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, computed again for its gradient, so that its intermediate results need not be kept.
 
     Arguments and results are trees; leaves that are not arrays are passed through. Gradients also reach what `fun`
-    captures.
+    captures. Raises TypeError where `fun` is no function.
 
     >>> layer = mx.checkpoint(lambda x: mx.exp(mx.sin(x)))
     >>> mx.grad(layer)(mx.array(0.0))

@@ -71,7 +71,8 @@ def graph_text(outputs: Sequence[array], names: dict[str, array]) -> str:
 def export_to_dot(file: Any, *args: Any, **kwargs: array) -> None:
     """Write the graph of what `args` (arrays or trees of them) still need to a file, or to an object with `write`.
 
-    `kwargs`: names for arrays of the graph. Arrays that have a value are leaves.
+    `kwargs`: names for arrays of the graph. Arrays that have a value are leaves. Raises OSError where the file cannot be
+    written.
 
     >>> import io
     >>> x = mx.array([1.0, 2.0])
