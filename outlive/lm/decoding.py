@@ -14,7 +14,7 @@ from outlive.lm.cache import Arrays, KVCache, StepKind
 from outlive.lm.families import Network
 from outlive.lm.sampling import Sampler
 
-Step = Callable[[mx.array, Arrays, mx.array, list[Arrays]], tuple[mx.array, Arrays, list[Arrays]]]
+Step = Callable[[mx.array, Arrays, mx.array, list[Arrays]], tuple[mx.array, Arrays, Arrays, list[Arrays]]]
 
 
 class Decoder:
@@ -25,15 +25,16 @@ class Decoder:
         self._state = state
         self._cache = cache
 
-    def next(self, token: mx.array) -> mx.array:
-        """The token after ``token``, each of shape (1,), lazily."""
+    def next(self, token: mx.array) -> tuple[mx.array, Arrays]:
+        """The token after ``token``, each of shape (1,), and the sampler's details of it, lazily."""
         for entry in self._cache:
             entry.reserve()
         position = mx.array([self._cache[0].offset], mx.int32)
-        token, self._state, arrays = self._step(token, self._state, position, [entry.arrays for entry in self._cache])
+        held = [entry.arrays for entry in self._cache]
+        token, self._state, details, arrays = self._step(token, self._state, position, held)
         for entry, written in zip(self._cache, arrays, strict=True):
             entry.replace(written)
-        return token
+        return token, details
 
 
 def _compiled_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ...]) -> Step:
@@ -48,7 +49,7 @@ def _compiled_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ..
 def _make_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ...]) -> Step:
     def step(
         token: mx.array, state: Arrays, position: mx.array, arrays: list[Arrays]
-    ) -> tuple[mx.array, Arrays, list[Arrays]]:
+    ) -> tuple[mx.array, Arrays, Arrays, list[Arrays]]:
         visible: dict[int, mx.array] = {}  # layers with equal room share one
         cache = []
         for kind, held in zip(kinds, arrays, strict=True):
@@ -58,6 +59,6 @@ def _make_step(network: Network, sampler: Sampler, kinds: tuple[StepKind, ...]) 
             cache.append(kind.open(held, position, visible[room]))
         logits = network.logits(network.hidden(token[None], cache))[:, -1]
         token, state = sampler.draw(logits, state)
-        return token, state, [entry.arrays for entry in cache]
+        return token, state, sampler.details(logits, token), [entry.arrays for entry in cache]
 
     return step

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,11 +14,24 @@ from outlive.lm.decoding import Decoder
 from outlive.lm.errors import PromptError
 from outlive.lm.families import Network
 from outlive.lm.progress import Progress
+from outlive.lm.prompt_cache import PromptCache
 from outlive.lm.sampling import Sampler
 
 PREFILL_CHUNK_TOKENS = 512
 
-FinishReason = Literal["end", "length", "context"]
+FinishReason = Literal["end", "length", "context", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedToken:
+    """One token of an answer; log-probabilities (natural, of the model itself) where the sampler was asked for them.
+
+    ``alternatives`` are the likeliest tokens with theirs, the likeliest first.
+    """
+
+    id: int
+    logprob: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -25,10 +39,12 @@ class GenerationStats:
     """What a generation did.
 
     Times are in seconds. ``first_token_s`` runs from the start, prefill included, until the first token is read;
-    ``decode_s`` from there over ``decode_steps`` further tokens, one that ended the answer included.
+    ``decode_s`` from there over ``decode_steps`` further tokens, one that ended the answer included. ``reused_tokens``
+    of the prompt were in the cache already.
     """
 
     prompt_tokens: int = 0
+    reused_tokens: int = 0
     generated_tokens: int = 0
     first_token_s: float = 0.0
     decode_s: float = 0.0
@@ -37,7 +53,7 @@ class GenerationStats:
 
     @property
     def prefill_tokens_per_s(self) -> float:
-        return self.prompt_tokens / self.first_token_s if self.first_token_s else 0.0
+        return (self.prompt_tokens - self.reused_tokens) / self.first_token_s if self.first_token_s else 0.0
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -71,41 +87,74 @@ def generate_tokens(
     progress: Progress,
     stats: GenerationStats,
 ) -> Iterator[int]:
+    """The ids that :func:`generate_steps` yields."""
+    steps = generate_steps(network, ids, sampler, max_tokens=max_tokens, ends=ends, progress=progress, stats=stats)
+    with contextlib.closing(steps):
+        for step in steps:
+            yield step.id
+
+
+def generate_steps(
+    network: Network,
+    ids: Sequence[int],
+    sampler: Sampler,
+    *,
+    max_tokens: int,
+    ends: Collection[int],
+    progress: Progress,
+    stats: GenerationStats,
+    cache: PromptCache | None = None,
+) -> Generator[GeneratedToken, None, None]:
     """Yield the tokens that follow ``ids``, at most ``max_tokens``, up to and without a token of ``ends``.
 
     While the caller handles a token, the device already computes the next. ``stats`` is kept current, so it is right
-    also when the caller stops early.
+    also when the caller stops early. What ``cache`` already holds of ``ids`` is not computed again, and it holds the
+    answer afterwards.
 
     Raises:
         PromptError: if the prompt is empty, leaves no room in the context, or ``max_tokens`` is not positive.
     """
     _check_lengths(network, ids, max_tokens)
     start = time.perf_counter()
-    stats.prompt_tokens = len(ids)
+    cache = cache or PromptCache(network)
+    rest = cache.prepare(ids)
+    stats.prompt_tokens, stats.reused_tokens = len(ids), len(ids) - len(rest)
     room = network.context_length - len(ids)
     limit = min(max_tokens, room)
-    cache = network.make_cache()
-    token, state = sampler.draw(prefill(network, ids, cache, progress), sampler.start())
-    mx.async_eval(token)
-    decoder = Decoder(network, sampler, state, cache)
+    logits = prefill(network, rest, cache.entries, progress)
+    cache.tokens = list(ids)
+    token, state = sampler.draw(logits, sampler.start(ids, network.vocabulary_size))
+    details = sampler.details(logits, token)
+    mx.async_eval(token, details)
+    decoder = Decoder(network, sampler, state, cache.entries)
     first_read = None
     for count in range(1, limit + 1):
         if count < limit:
-            following = decoder.next(token)
-            mx.async_eval(following)
-        value = int(token.item())
+            following, following_details = decoder.next(token)
+            mx.async_eval(following, following_details)
+        value = _read(token, details)
+        if count < limit:
+            cache.tokens.append(value.id)
         now = time.perf_counter()
         if first_read is None:
             first_read, stats.first_token_s = now, now - start
         stats.decode_s, stats.decode_steps = now - first_read, count - 1
-        if value in ends:
+        if value.id in ends:
             stats.finish_reason = "end"
             return
         stats.generated_tokens = count
         yield value
         if count < limit:
-            token = following
+            token, details = following, following_details
     stats.finish_reason = "length" if max_tokens <= room else "context"
+
+
+def _read(token: mx.array, details: list[mx.array]) -> GeneratedToken:
+    if not details:
+        return GeneratedToken(int(token.item()))
+    logprob, best, best_logprobs = details
+    alternatives = zip(best[0].tolist(), best_logprobs[0].tolist(), strict=True)
+    return GeneratedToken(int(token.item()), float(logprob.item()), tuple(alternatives))
 
 
 def _check_lengths(network: Network, ids: Sequence[int], max_tokens: int) -> None:

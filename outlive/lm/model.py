@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 
 from outlive.lm.chat_template import ChatTemplate, Message
 from outlive.lm.detokenizer import Detokenizer
 from outlive.lm.errors import ModelError
 from outlive.lm.families import Network
-from outlive.lm.generation import GenerationStats, generate_tokens
+from outlive.lm.generation import GeneratedToken, GenerationStats, generate_steps
 from outlive.lm.progress import Progress, Silent
+from outlive.lm.prompt_cache import PromptCache
 from outlive.lm.sampling import Sampler
+from outlive.lm.stops import StopStrings
 from outlive.lm.tokenizer import Tokenizer
 
 
@@ -58,26 +62,62 @@ class LanguageModel:
         *,
         max_tokens: int = 256,
         sampler: Sampler | None = None,
+        stop: Sequence[str] = (),
+        cache: PromptCache | None = None,
         progress: Progress | None = None,
         stats: GenerationStats | None = None,
     ) -> Iterator[str]:
         """Yield the answer as pieces of text, none empty and none ending inside a character.
 
-        ``stats`` is filled while the answer grows. Raises like :meth:`encode` and
-        :func:`outlive.lm.generation.generate_tokens`.
+        It ends before the first of the ``stop`` strings. ``cache`` is reused and extended, ``stats`` is filled while the
+        answer grows. Raises like :meth:`encode` and :func:`outlive.lm.generation.generate_steps`.
         """
-        detokenizer = Detokenizer(self.tokenizer)
-        tokens = generate_tokens(
+        ids = self.encode(prompt)
+        pieces = self.generate(
+            ids, max_tokens=max_tokens, sampler=sampler, stop=stop, cache=cache, progress=progress, stats=stats
+        )
+        with contextlib.closing(pieces):
+            for piece in pieces:
+                if piece.text:
+                    yield piece.text
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 256,
+        sampler: Sampler | None = None,
+        stop: Sequence[str] = (),
+        cache: PromptCache | None = None,
+        progress: Progress | None = None,
+        stats: GenerationStats | None = None,
+    ) -> Generator[Piece, None, None]:
+        """Like :meth:`stream`, from token ids, with the token behind each piece; its text may be empty."""
+        stats = stats or GenerationStats()
+        detokenizer, stops = Detokenizer(self.tokenizer), StopStrings(stop)
+        steps = generate_steps(
             self.network,
-            self.encode(prompt),
+            ids,
             sampler or Sampler(),
             max_tokens=max_tokens,
             ends=self.tokenizer.ends,
             progress=progress or Silent(),
-            stats=stats or GenerationStats(),
+            stats=stats,
+            cache=cache,
         )
-        for token in tokens:
-            if piece := detokenizer.add(token):
-                yield piece
-        if rest := detokenizer.finish():
-            yield rest
+        with contextlib.closing(steps):
+            for step in steps:
+                yield Piece(stops.add(detokenizer.add(step.id)), step)
+                if stops.found is not None:
+                    stats.finish_reason = "stop"
+                    return
+        if rest := stops.add(detokenizer.finish()) + stops.finish():
+            yield Piece(rest, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that a token completed; ``token`` is None for what was held back until the end."""
+
+    text: str
+    token: GeneratedToken | None

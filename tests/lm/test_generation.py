@@ -111,7 +111,7 @@ def test_a_step_reads_and_fills_the_cache_at_its_position():
     decoder = Decoder(network, Sampler(), [], cache)
     tokens = [mx.array([7], mx.uint32)]
     for _ in range(3):
-        tokens.append(decoder.next(tokens[-1]))
+        tokens.append(decoder.next(tokens[-1])[0])
     # each token is the sum of all before it: three ones, then 7, 10, 20
     assert [int(token.item()) for token in tokens] == [7, 10, 20, 40]
     assert seen == [(1, 2, KVCache.STEP_TOKENS, 4)]
