@@ -65,8 +65,10 @@ def is_available(backend: str = "any") -> bool:
     return backend in BACKENDS
 
 
-def init(strict: bool = False, backend: str = "any") -> Group:
+def init(strict: bool = False, backend: str = "any", *, all_gather_factory: Any = None) -> Group:
     """The group of all processes: one member, where the program was not launched on several.
+
+    `all_gather_factory` is used by the backend "jaccl" alone, which is not available.
 
     Raises RuntimeError where `strict` asks for a real backend, ValueError for an unknown one.
 

@@ -401,18 +401,27 @@ def mean(a: array, /, axis: Axes = None, keepdims: bool = False, *, stream: Any 
     return _reduce(Mean, _inexact(a), axis, keepdims, stream)
 
 
-def var(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
+def var(
+    a: array,
+    /,
+    axis: Axes = None,
+    keepdims: bool = False,
+    ddof: int = 0,
+    *,
+    correction: int | None = None,
+    stream: Any = None,
+) -> array:
     """Variance over `axis` (None: all axes): squared distances from the mean, summed, over (count - ddof).
 
     Real for complex arrays. Half types are computed in float32 and rounded once; integers are taken as float32. NaN or
-    infinite where count <= ddof. Errors as in `sum`.
+    infinite where count <= ddof. `correction`, where given, takes the place of `ddof`. Errors as in `sum`.
 
     >>> mx.var(mx.array([1.0, 2.0, 3.0]), ddof=1)
     array(1, dtype=float32)
     """
     a = _inexact(a)
     result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
-    return astype(_variance(a, axis, keepdims, ddof), result, stream=stream)
+    return astype(_variance(a, axis, keepdims, ddof if correction is None else correction), result, stream=stream)
 
 
 def _variance(a: array, axis: Axes, keepdims: bool, ddof: int) -> array:
@@ -424,7 +433,16 @@ def _variance(a: array, axis: Axes, keepdims: bool, ddof: int) -> array:
     return sum(squares, axis, keepdims) / float(builtins.max(freedom, 0))
 
 
-def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *, stream: Any = None) -> array:
+def std(
+    a: array,
+    /,
+    axis: Axes = None,
+    keepdims: bool = False,
+    ddof: int = 0,
+    *,
+    correction: int | None = None,
+    stream: Any = None,
+) -> array:
     """Standard deviation, the square root of `var`, with its arguments; rounded once.
 
     >>> mx.std(mx.array([1.0, 3.0]))
@@ -432,7 +450,7 @@ def std(a: array, /, axis: Axes = None, keepdims: bool = False, ddof: int = 0, *
     """
     a = _inexact(a)
     result = dtypes.float32 if a.dtype is dtypes.complex64 else a.dtype
-    return astype(sqrt(_variance(a, axis, keepdims, ddof)), result, stream=stream)
+    return astype(sqrt(_variance(a, axis, keepdims, ddof if correction is None else correction)), result, stream=stream)
 
 
 def _arg(kind: type[ArgExtreme], a: Any, axis: int | None, keepdims: bool, stream: Any) -> array:
