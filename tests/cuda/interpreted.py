@@ -5,6 +5,7 @@ Imported only by processes that set TRITON_INTERPRET=1 before Triton is loaded.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import struct
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from outlive.backends.cpu.reference import bfloat16_to_float32, float32_to_bfloa
 from outlive.backends.cuda.cublas import OP_N
 from outlive.backends.cuda.driver import DeviceFacts
 from outlive.backends.cuda.kernels import Library
-from outlive.backends.cuda.kernels.build import Binary, TritonKernel, triton_value
+from outlive.backends.cuda.kernels.build import Binary, CudaC, TritonKernel, triton_value
 from outlive.backends.cuda.kernels.quantized import Dequantized
 from outlive.backends.cuda.launcher import HEADER_WORDS
 from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Steps
@@ -48,11 +49,12 @@ class InterpretedLibrary(Library):
     def __init__(self) -> None:
         facts = DeviceFacts("interpreter", (9, 0), 1 << 30, 8, 99 << 10, 1 << 20, "0.0")
         super().__init__(SimpleNamespace(facts=facts))  # type: ignore[arg-type]
-        self.sources: list[TritonKernel] = []
+        self.sources: list[TritonKernel | CudaC] = []
 
     def load(self, source: Any) -> tuple[int, Binary]:
         self.sources.append(source)
-        return len(self.sources) - 1, Binary(b"", source.symbol, 0, source.warps * 32)
+        threads = 0 if isinstance(source, CudaC) else source.warps * 32
+        return len(self.sources) - 1, Binary(b"", source.symbol, 0, threads)
 
     def run(self, launch: Any, pointers: list[int]) -> None:
         """Interpret a launch over the pointers of its reads, writes and workspace."""
@@ -72,6 +74,9 @@ class InterpretedLibrary(Library):
 
     def _run(self, head: tuple[int, ...], pointers: list[int], static: tuple[int, ...]) -> None:
         source = self.sources[head[0]]
+        if isinstance(source, CudaC):
+            _copied(source, pointers, static)
+            return
         assert head[HEADER_WORDS - 1] == len(pointers) + len(static)
         assert static[-2:] == (0, 0), "scratch pointers end the words"
         words = iter([*pointers, *static[:-2]])
@@ -89,6 +94,21 @@ class InterpretedLibrary(Library):
             importlib.import_module(f"outlive.backends.cuda.triton_kernels.{source.module}"), source.name
         )
         function[head[1:4]](**values)
+
+
+def _copied(source: CudaC, pointers: list[int], static: tuple[int, ...]) -> None:
+    """What a generated copy kernel does with its words: the one kernel in CUDA C that goes with Triton's."""
+    assert source.symbol.startswith("outlive_copy_u"), source.symbol
+    kind = np.dtype(f"u{int(source.symbol.split('_')[2][1:]) // 8}")
+    rank = (len(static) - 1) // 3
+    dims = static[1 : 1 + rank] or static[:1]
+    strides = [static[1 + rank * k : 1 + rank * (k + 1)] or (1,) for k in (1, 2)]
+    views = []
+    for pointer, steps in zip(pointers, strides, strict=True):
+        reach = sum((n - 1) * s for n, s in zip(dims, steps, strict=True)) + 1
+        memory = (ctypes.c_uint8 * (reach * kind.itemsize)).from_address(pointer)
+        views.append(np.ndarray(dims, kind, memory, 0, tuple(s * kind.itemsize for s in steps)))
+    views[1][...] = views[0]
 
 
 def _argument(kind: str, word: int) -> Any:

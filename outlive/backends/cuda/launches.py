@@ -24,6 +24,15 @@ LARGE_TRANSFER_BYTES = 1 << 18
 """Copies from pageable memory above this size block (the driver stages them), so they are not made at commit."""
 
 
+class Seen:
+    """What a route looks at of an operand; holds no buffer."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self, layout: Any) -> None:
+        self.layout = layout
+
+
 class Place:
     """An address; stands in for an operand when words are made."""
 
@@ -108,6 +117,11 @@ def step(
     """A step over `operands`."""
     parts = tuple([(o, 0) if isinstance(o, int) else o for o in operands])
     return (function, *grid, binary.threads, binary.shared, len(parts) + len(static)), parts, static
+
+
+def of_launch(launch: NativeLaunch, operands: tuple[Part, ...]) -> Step:
+    """A launch as a step over `operands`."""
+    return launch.head, tuple([(o, 0) if isinstance(o, int) else o for o in operands]), launch.static
 
 
 class Steps(Workspaced, Native):

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from outlive.backends.cuda.cublas import Cublas
 from outlive.backends.cuda.kernels.build import Binary, CudaC, TritonKernel, binary
-from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Steps
+from outlive.backends.cuda.launches import AlignedLaunch, NativeLaunch, Seen, Steps
 
 if TYPE_CHECKING:
     from outlive.backends.cuda.device import CudaDevice
-
-
-class Seen:
-    """What a route looks at of an operand; holds no buffer."""
-
-    __slots__ = ("layout",)
-
-    def __init__(self, layout: Any) -> None:
-        self.layout = layout
 
 
 class Library:
@@ -31,8 +22,8 @@ class Library:
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
-        self._routes = {**dense.ROUTES, **fused.ROUTES, **quantized.ROUTES, **scan.ROUTES}
-        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **attention.ROUTES}
+        self._routes = {**dense.ROUTES, **fused.ROUTES, **scan.ROUTES}
+        self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **attention.ROUTES, **quantized.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 
     def find(self, kernel: Any, reads: Any, writes: Any) -> Any:

@@ -34,53 +34,65 @@ def scaled(b_q, p_scales, p_biases, row, group, row_groups, mask):
 
 
 @triton.jit
-def activations(p_x, row, rows, i_word, depth, EACH: tl.constexpr):
-    """A row of x over the elements of words, (words, EACH); zero outside."""
-    k = i_word[:, None] * EACH + tl.arange(0, EACH)[None, :]
-    return tl.load(p_x + row * depth + k, (k < depth) & (row < rows), other=0.0).to(tl.float32)
+def word_sums(p_planes, b_word, offset, m, rows, mask, row_words, BITS: tl.constexpr):
+    """For each word: the sum of its integers times what row m of x has at their places, and the sum of these values.
+
+    x is read in the shape of the words, once for each row of the matrix: in that shape a thread's elements of both lie alike. Products of
+    integers of 8 bits with half-precision values are exact.
+    """
+    EACH: tl.constexpr = 32 // BITS
+    p_x = p_planes + m * EACH * row_words + offset
+    b_products = tl.zeros(b_word.shape, tl.float32)
+    b_values = tl.zeros(b_word.shape, tl.float32)
+    for j in tl.static_range(EACH):
+        b_x = tl.load(p_x + j * row_words, mask & (m < rows), other=0.0).to(tl.float32)
+        b_products = tl.fma(((b_word >> (j * BITS)) & ((1 << BITS) - 1)).to(tl.float32), b_x, b_products)
+        b_values += b_x
+    return b_products, b_values
 
 
 @triton.jit
 def product_vector(
-    p_x, p_w, p_scales, p_biases, p_out, rows, columns, depth, row_words, row_groups,
+    p_planes, p_w, p_scales, p_biases, p_out, rows, columns, row_words, row_groups,
     BITS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_W: tl.constexpr,
 ):  # fmt: skip
-    """out[m, n] = sum_k x[m, k] * w[n, k] for 1 or 4 rows at once (`ROWS`): program (block of n, block of m). Weights
-    are not rounded.
+    """out[m, n] = sum_k x[m, k] * w[n, k] for 1 or 4 rows at once (`ROWS`): program (block of n, block of m). Weights are not rounded:
+    scale and bias are applied to the sums over each word.
 
-    For widths that divide 32: each word is read once and shifted into its elements, which stay an axis of their own, so
-    that nothing moves between threads before the sum. The order of a sum depends on neither m nor the number of rows.
+    For widths that divide 32. x comes in planes: plane j of a row holds what meets the j-th element of each word, so that a thread shifts
+    its words and reads x in runs. The order of a sum depends on neither m nor the number of rows.
     """
-    EACH: tl.constexpr = 32 // BITS
     m = tl.program_id(1) * ROWS
     n = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
-    shifts = (tl.arange(0, EACH) * BITS).to(tl.uint32)
-    b_acc0 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
-    b_acc1 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
-    b_acc2 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
-    b_acc3 = tl.zeros([BLOCK_N, BLOCK_W, EACH], tl.float32)
+    b_acc0 = tl.zeros([BLOCK_N, BLOCK_W], tl.float32)
+    b_acc1 = tl.zeros([BLOCK_N, BLOCK_W], tl.float32)
+    b_acc2 = tl.zeros([BLOCK_N, BLOCK_W], tl.float32)
+    b_acc3 = tl.zeros([BLOCK_N, BLOCK_W], tl.float32)
     for start in range(0, row_words, BLOCK_W):
         i_word = start + tl.arange(0, BLOCK_W)
         mask = (n < columns)[:, None] & (i_word < row_words)[None, :]
-        group = n[:, None] * row_groups + (i_word * EACH // GROUP)[None, :]
+        group = n[:, None] * row_groups + (i_word * (32 // BITS) // GROUP)[None, :]
         b_word = tl.load(p_w + n[:, None] * row_words + i_word[None, :], mask, other=0)
         b_scale = tl.load(p_scales + group, mask, other=0.0).to(tl.float32)
         b_bias = tl.load(p_biases + group, mask, other=0.0).to(tl.float32)
-        b_q = ((b_word[:, :, None] >> shifts[None, None, :]) & ((1 << BITS) - 1)).to(tl.float32)
-        b_w = b_q * b_scale[:, :, None] + b_bias[:, :, None]
-        b_acc0 += activations(p_x, m, rows, i_word, depth, EACH)[None, :, :] * b_w
+        offset = tl.broadcast_to(i_word[None, :], [BLOCK_N, BLOCK_W])
+        b_products, b_values = word_sums(p_planes, b_word, offset, m, rows, mask, row_words, BITS)
+        b_acc0 = tl.fma(b_products, b_scale, tl.fma(b_values, b_bias, b_acc0))
         if ROWS > 1:
-            b_acc1 += activations(p_x, m + 1, rows, i_word, depth, EACH)[None, :, :] * b_w
-            b_acc2 += activations(p_x, m + 2, rows, i_word, depth, EACH)[None, :, :] * b_w
-            b_acc3 += activations(p_x, m + 3, rows, i_word, depth, EACH)[None, :, :] * b_w
+            b_products, b_values = word_sums(p_planes, b_word, offset, m + 1, rows, mask, row_words, BITS)
+            b_acc1 = tl.fma(b_products, b_scale, tl.fma(b_values, b_bias, b_acc1))
+            b_products, b_values = word_sums(p_planes, b_word, offset, m + 2, rows, mask, row_words, BITS)
+            b_acc2 = tl.fma(b_products, b_scale, tl.fma(b_values, b_bias, b_acc2))
+            b_products, b_values = word_sums(p_planes, b_word, offset, m + 3, rows, mask, row_words, BITS)
+            b_acc3 = tl.fma(b_products, b_scale, tl.fma(b_values, b_bias, b_acc3))
     p_out += m * columns + n
     kind = p_out.dtype.element_ty
     inside = n < columns
-    tl.store(p_out, tl.sum(tl.sum(b_acc0, 2), 1).to(kind), inside)
+    tl.store(p_out, tl.sum(b_acc0, 1).to(kind), inside)
     if ROWS > 1:
-        tl.store(p_out + columns, tl.sum(tl.sum(b_acc1, 2), 1).to(kind), inside & (m + 1 < rows))
-        tl.store(p_out + 2 * columns, tl.sum(tl.sum(b_acc2, 2), 1).to(kind), inside & (m + 2 < rows))
-        tl.store(p_out + 3 * columns, tl.sum(tl.sum(b_acc3, 2), 1).to(kind), inside & (m + 3 < rows))
+        tl.store(p_out + columns, tl.sum(b_acc1, 1).to(kind), inside & (m + 1 < rows))
+        tl.store(p_out + 2 * columns, tl.sum(b_acc2, 1).to(kind), inside & (m + 2 < rows))
+        tl.store(p_out + 3 * columns, tl.sum(b_acc3, 1).to(kind), inside & (m + 3 < rows))
 
 
 @triton.jit
