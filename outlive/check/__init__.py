@@ -1,8 +1,8 @@
 """The checker: programs and kernels under an adversary's schedules, and a report of what was found.
 
-    from outlive import check
-    report = check.program(fn)      # many schedules of a function that uses outlive.core
-    report = check.kernel(fn, grid, operands)   # one bare Triton or Numba kernel, without arrays of ours
+from outlive import check
+report = check.program(fn)      # many schedules of a function that uses outlive.core
+report = check.kernel(fn, grid, operands)   # one bare Triton or Numba kernel, without arrays of ours
 """
 
 from __future__ import annotations

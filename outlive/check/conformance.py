@@ -10,6 +10,7 @@ implementations alone. `docs/writing-a-backend.md` tells what each rule is for.
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -81,14 +82,14 @@ class Bench:
             encoder.begin((), None)
             out = encoder.output(source.operand.layout, donate=False)  # type: ignore[union-attr]
             encoder.dispatch(kernel, (source.operand,), (out,))
-            return encoder.accept(out)  # type: ignore[no-any-return]
+            return encoder.accept(out)
 
     def commit(self, stream: Any) -> Any:
         with self.runtime.lock:
             return stream.commit()
 
     def read(self, data: Data) -> np.ndarray:
-        return np.array(self.device.copy_out(data.operand))  # type: ignore[arg-type]
+        return np.array(self.device.copy_out(data.operand))
 
     def end(self) -> None:
         self.runtime.synchronize()
@@ -106,7 +107,7 @@ def memory_is_distinct_and_aligned(bench: Bench) -> None:
     with bench.runtime.lock:
         taken = [(size, bench.device.allocator.allocate(size, None)) for size in (64, 64, 4096, 64)]
     ends = sorted((buffer.pointer, buffer.pointer + size) for size, buffer in taken)
-    require(all(a[1] <= b[0] for a, b in zip(ends, ends[1:], strict=False)), "allocations overlap")
+    require(all(a[1] <= b[0] for a, b in itertools.pairwise(ends)), "allocations overlap")
     require(all(buffer.pointer % 64 == 0 for _, buffer in taken), "an allocation is not aligned to 64 bytes")
     with bench.runtime.lock:
         for _, buffer in taken:
@@ -121,11 +122,13 @@ def values_go_in_and_come_out(bench: Bench) -> None:
             values = (np.arange(size, dtype=np.int64) % 2).astype(np.uint8).view(dtype.storage).reshape(shape)
             data = bench.array(values, dtype)
             require(bench.read(data).tobytes() == values.tobytes(), f"{dtype.name}{list(shape)} came out different")
-    values = np.arange(12, dtype=np.float32).reshape(3, 4)
-    data = bench.array(values)
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    data = bench.array(table)
     assert data.operand is not None
     seen = Operand(data.operand.buffer, strided_layout((4, 2), (1, 4), dtypes.float32), 16)
-    require((np.array(bench.device.copy_out(seen)) == values[1:].T).all(), "a strided view at an offset came out different")
+    require(
+        (np.array(bench.device.copy_out(seen)) == table[1:].T).all(), "a strided view at an offset came out different"
+    )
 
 
 def work_is_done_in_order(bench: Bench) -> None:
@@ -188,7 +191,10 @@ def failures_stay_with_their_arrays(bench: Bench) -> None:
     for data, name in ((failed, "failed"), (derived, "derived from it")):
         failure = data.operand.buffer.failure  # type: ignore[union-attr]
         require(failure is not None, f"the array that {name} is not marked")
-        require(isinstance(failure.cause, ArithmeticError), "the failure does not hold the kernel's own error")
+        require(
+            failure is not None and isinstance(failure.cause, ArithmeticError),
+            "the failure does not hold the kernel's own error",
+        )
     for data in (before, after):
         require(data.operand.buffer.failure is None, "an unrelated array is marked as failed")  # type: ignore[union-attr]
         require((bench.read(data) == 1).all(), "an unrelated array is wrong")
@@ -243,7 +249,9 @@ def memory_comes_back(bench: Bench) -> None:
     ledger = bench.device.ledger
     require(ledger.live == 0, f"{ledger.live} bytes are still live")
     require(ledger.cached == 0 and ledger.quarantined == 0, "memory stays in the cache or in quarantine")
-    require(ledger.allocated == ledger.pinned + ledger.rings + ledger.libraries, f"{ledger.allocated} bytes did not go back")
+    require(
+        ledger.allocated == ledger.pinned + ledger.rings + ledger.libraries, f"{ledger.allocated} bytes did not go back"
+    )
 
 
 CHECKS: tuple[Callable[[Bench], None], ...] = (

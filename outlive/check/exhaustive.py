@@ -103,7 +103,9 @@ def exhaust(
             done.results.add(outcome.digest)
             violation = judge(outcome, expected)
             if violation is not None:
-                done.findings.append(Finding(violation, 0, done.schedules, poison, outcome.deviations, profile, outcome))
+                done.findings.append(
+                    Finding(violation, 0, done.schedules, poison, outcome.deviations, profile, outcome)
+                )
                 if len(done.findings) >= findings:
                     return done
             path = _following(choices.taken, choices.widths)

@@ -71,7 +71,10 @@ class Exploration:
 
 @dataclass
 class Options:
-    """How to explore. `faults`: let allocations and launches fail. `cap`: bytes that each device may take. `prepare`: called with each world."""
+    """How to explore.
+
+    `faults`: let allocations and launches fail. `cap`: bytes that each device may take. `prepare`: called with each world.
+    """
 
     schedules: int = 200
     seed: int = 0
@@ -112,7 +115,9 @@ def judge(outcome: Outcome, expected: str | None) -> Violation | None:
         return outcome.violation
     if outcome.digest != expected:
         return Violation(
-            "bits", "The result differs from the sequential evaluation.", "memory that was read before it was written, or after it was reused"
+            "bits",
+            "The result differs from the sequential evaluation.",
+            "memory that was read before it was written, or after it was reused",
         )
     return None
 

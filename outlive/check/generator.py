@@ -96,7 +96,9 @@ class Generator:
         self.next_name = 0
         self.steps: list[Step] = []
 
-    def add(self, op: str, reads: Sequence[int] = (), kind: tuple[tuple[int, ...], str] | None = None, *parameters: Any) -> int:
+    def add(
+        self, op: str, reads: Sequence[int] = (), kind: tuple[tuple[int, ...], str] | None = None, *parameters: Any
+    ) -> int:
         makes = -1
         if kind is not None:
             makes = self.next_name

@@ -90,7 +90,16 @@ def _job(fn: Any, grid: Sequence[int] | None, operands: Sequence[Any], constants
     if triton and not grid:
         raise ValueError("[check] A Triton kernel needs its grid: one to three numbers of programs.")
     module = "" if function.__module__ == "__main__" else function.__module__
-    return Job(module, os.path.abspath(file), function.__name__, list(sys.path), triton, tuple(grid or ()), list(operands), constants)
+    return Job(
+        module,
+        os.path.abspath(file),
+        function.__name__,
+        list(sys.path),
+        triton,
+        tuple(grid or ()),
+        list(operands),
+        constants,
+    )
 
 
 def kernel(
@@ -139,7 +148,9 @@ def _run(job: Job, report: KernelReport, label: str, timeout_s: float) -> list[n
     elif status in CRASHES:
         report.findings.append(f"{_blame(job, timeout_s)} ({CRASHES[status]}; {label}).")
     elif reply is None:
-        report.findings.append(f"The kernel could not be run ({label}): {errors.strip().splitlines()[-1] if errors.strip() else status}")
+        report.findings.append(
+            f"The kernel could not be run ({label}): {errors.strip().splitlines()[-1] if errors.strip() else status}"
+        )
     elif reply[0] == "finding":
         report.findings.append(f"{reply[1]} ({label}).")
     else:
@@ -170,10 +181,12 @@ def _child(job: Job, timeout_s: float) -> tuple[int | None, Any, str]:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, job.path))
         command = [sys.executable, "-m", "outlive.check.kernel_child", str(question), str(answer)]
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
         except subprocess.TimeoutExpired:
             return None, None, ""
-        reply = pickle.loads(answer.read_bytes()) if answer.exists() else None  # noqa: S301  (written by our own child)
+        reply = pickle.loads(answer.read_bytes()) if answer.exists() else None
         return done.returncode, reply, done.stderr
 
 
@@ -195,7 +208,9 @@ def _compare(
             )
             return
         if key[0] in ORDERS and _bits(results) != _bits(first):
-            report.findings.append(f"The result depends on the order of the programs ({key[0]}): they write to the same place.")
+            report.findings.append(
+                f"The result depends on the order of the programs ({key[0]}): they write to the same place."
+            )
             return
     if expected is not None and _bits(first) != _bits(expected):
         wrong = [i for i, (a, b) in enumerate(zip(first, expected, strict=True)) if _bits([a]) != _bits([b])]

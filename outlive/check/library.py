@@ -17,7 +17,9 @@ from outlive.check.trace import Trace
 class Report:
     """What a check found and explored. `ok`: nothing was found in the schedules that were tried."""
 
-    def __init__(self, name: str, program: Callable[[], Any], options: Options, done: Exploration, notes: list[str] | None = None) -> None:
+    def __init__(
+        self, name: str, program: Callable[[], Any], options: Options, done: Exploration, notes: list[str] | None = None
+    ) -> None:
         self.name = name
         self.program = program
         self.options = options
@@ -53,7 +55,8 @@ class Report:
         """The command line that shows a finding again."""
         schedule = encode_schedule(finding.deviations)
         path = getattr(self.program, "path", self.name)
-        arguments = " ".join(["", "--", *self.program.arguments]) if getattr(self.program, "arguments", None) else ""
+        given = getattr(self.program, "arguments", [])
+        arguments = " ".join(["", "--", *given]) if given else ""
         return f"outlive check {path} --profile {finding.profile} --poison {finding.poison:#x} --replay '{schedule}'{arguments}"
 
     def __str__(self) -> str:

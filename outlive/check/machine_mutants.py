@@ -114,10 +114,14 @@ def _compiled(tree: ast.FunctionDef, function: FunctionType, first_line: int) ->
     ast.fix_missing_locations(module)
     ast.increment_lineno(module, first_line - 1)
     space: dict[str, Any] = {}
-    exec(compile(module, inspect.getfile(function), "exec", flags=_FUTURE, dont_inherit=True), function.__globals__, space)  # noqa: S102
+    exec(
+        compile(module, inspect.getfile(function), "exec", flags=_FUTURE, dont_inherit=True),
+        function.__globals__,
+        space,
+    )
     made = space[function.__name__]
     made.__qualname__ = function.__qualname__
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 _FUTURE = __import__("__future__").annotations.compiler_flag
@@ -152,7 +156,11 @@ def survives(change: Change, seed: int = 1, limit: int = LIMIT_SCHEDULES) -> boo
         choices = RandomChoices(schedule_seed(seed, index), scenario.faults)
         with replaced(change.owner, **{change.function: change.mutated}):
             outcome = run_schedule(
-                scenario.program, choices, poison=PATTERNS[index % len(PATTERNS)], cap=scenario.cap, limit_steps=LIMIT_STEPS_TRIAL
+                scenario.program,
+                choices,
+                poison=PATTERNS[index % len(PATTERNS)],
+                cap=scenario.cap,
+                limit_steps=LIMIT_STEPS_TRIAL,
             )
         if judge(outcome, expected) is not None:
             return False

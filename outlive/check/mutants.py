@@ -14,6 +14,7 @@ from outlive.backends.sim import engine
 from outlive.check import unsafe
 from outlive.graph import array as graph_array
 from outlive.graph.evaluate import wait_for
+from outlive.graph.state import runtime
 from outlive.runtime.allocator import Allocator
 from outlive.runtime.buffer import Buffer, Data, Operand
 from outlive.runtime.builtin import COPY
@@ -230,7 +231,7 @@ def _index_not_entered() -> Any:
     def mutated_accept(self: Any, result: Any) -> Any:
         records = self._records
         for i in range(self._mark, len(records)):
-            launch, kernel, reads, writes, origin = records[i]
+            _, _, reads, writes, _ = records[i]
             indices = {id(o.buffer) for o in reads if o.layout.dtype.name in ("int32", "uint32", "int64")}
             skipped.update(indices - {id(o.buffer) for o in writes})
         try:
@@ -444,7 +445,8 @@ def _global_error() -> Any:
 
     def mutated(node: Any) -> None:
         wait_for(node)
-        for failed in graph_array.runtime.failures:
+        for failed in runtime.failures:
+            assert failed.failure is not None
             raise failed.failure.error()
 
     return replaced(graph_array, wait_for=mutated)
@@ -500,9 +502,8 @@ def _drain_unlocked() -> Any:
         while stream.completed < tick:
             self.scheduler.point()
             queue = self.queue(stream)
-            seen = queue.news
             if queue.told < tick:
-                self.scheduler.block("news", lambda: queue.news != seen or stream.completed >= tick)
+                self._await_news(stream, queue, tick)
             self.runtime.drain()
 
     return replaced(SimDevice, wait=mutated)

@@ -47,15 +47,27 @@ def check_recount(world: World) -> None:
                 )  # fmt: skip
             parts = sum(getattr(ledger, name) for name in CATEGORIES)
             if ledger.reserved:
-                raise Violation("ledger", f"{ledger.reserved:,} bytes stay reserved though no allocation is under way.", "")
+                raise Violation(
+                    "ledger", f"{ledger.reserved:,} bytes stay reserved though no allocation is under way.", ""
+                )
             if ledger.peak_live != device.owned_peak:
-                raise Violation("ledger", f"The most that was live was {device.owned_peak:,} bytes, not {ledger.peak_live:,}.", "")
+                raise Violation(
+                    "ledger", f"The most that was live was {device.owned_peak:,} bytes, not {ledger.peak_live:,}.", ""
+                )
             if ledger.peak_allocated != device.held_peak:
-                raise Violation("ledger", f"The most that was held was {device.held_peak:,} bytes, not {ledger.peak_allocated:,}.", "")
+                raise Violation(
+                    "ledger",
+                    f"The most that was held was {device.held_peak:,} bytes, not {ledger.peak_allocated:,}.",
+                    "",
+                )
             if ledger.blocks != len(device.cells):
-                raise Violation("ledger", f"{ledger.blocks:,} blocks are accounted for, {len(device.cells):,} are held.", "")
+                raise Violation(
+                    "ledger", f"{ledger.blocks:,} blocks are accounted for, {len(device.cells):,} are held.", ""
+                )
             if parts != ledger.allocated:
-                raise Violation("ledger", f"The ledger's rows add up to {parts:,} bytes, not to {ledger.allocated:,}.", "")
+                raise Violation(
+                    "ledger", f"The ledger's rows add up to {parts:,} bytes, not to {ledger.allocated:,}.", ""
+                )
         world.scheduler.begin()
 
 

@@ -41,7 +41,9 @@ class _Picture:
 
     def lane(self, label: str) -> None:
         self.parts.append(f'<text x="2" y="{self.y + 15}">{html.escape(label)}</text>')
-        self.parts.append(f'<line class="grid" x1="{LABEL}" x2="{WIDTH}" y1="{self.y + LANE - 3}" y2="{self.y + LANE - 3}"/>')
+        self.parts.append(
+            f'<line class="grid" x1="{LABEL}" x2="{WIDTH}" y1="{self.y + LANE - 3}" y2="{self.y + LANE - 3}"/>'
+        )
 
     def bar(self, start: int, end: int, kind: str, title: str, height: int = 18) -> None:
         width = max(2.0, self.x(end) - self.x(start))
@@ -64,7 +66,11 @@ class _Picture:
 
 
 def _ends(trace: Trace) -> tuple[int, int]:
-    steps = [b.committed for b in trace.bars.values()] + [r.step for r in trace.runs] + [s.issued for s in trace.spans.values()]
+    steps = (
+        [b.committed for b in trace.bars.values()]
+        + [r.step for r in trace.runs]
+        + [s.issued for s in trace.spans.values()]
+    )
     return min(steps, default=0), max([*steps, trace.step], default=1)
 
 
@@ -92,7 +98,9 @@ def buffers_picture(trace: Trace, of_interest: Sequence[Span]) -> str:
     others = [s for s in trace.spans.values() if s not in of_interest][-SPANS_SHOWN:]
     for span in [*of_interest, *others]:
         picture.lane(f"buffer {span.serial} ({span.size:,} B)")
-        picture.bar(span.issued, span.released or last, "marked" if span in of_interest else "span", "\n".join(life_lines(span)))
+        picture.bar(
+            span.issued, span.released or last, "marked" if span in of_interest else "span", "\n".join(life_lines(span))
+        )
         for step, stream, kernel, at in span.uses:
             picture.mark(step, "use", f"used by {kernel} on stream {stream}, made at {at}")
         if span.dropped is not None:
@@ -107,7 +115,9 @@ def page(title: str, done: Exploration, findings: Sequence[tuple[Finding, Trace 
     if not findings:
         body.append("<p>Nothing was found in these schedules. Other schedules were not tried.</p>")
     for finding, trace, replay in findings:
-        body.append(f'<h2>{html.escape(finding.violation.oracle)}</h2><p class="violation">{html.escape(finding.violation.message)}</p>')
+        body.append(
+            f'<h2>{html.escape(finding.violation.oracle)}</h2><p class="violation">{html.escape(finding.violation.message)}</p>'
+        )
         if finding.violation.cause:
             body.append(f"<p>Likely cause: {html.escape(finding.violation.cause)}.</p>")
         spans = marked(finding, trace)
@@ -126,18 +136,29 @@ def perfetto(trace: Trace) -> str:
     """The trace as JSON that Perfetto (and chrome://tracing) opens; a step is shown as a microsecond."""
     last = _ends(trace)[1]
     events: list[dict[str, Any]] = []
-    for bar in trace.bars.values():
-        end = bar.completed or last
-        events.append({
-            "name": f"command buffer {bar.tick}", "ph": "X", "ts": bar.committed, "dur": max(1, end - bar.committed), "pid": 1,
-            "tid": bar.stream, "args": {"kernels": list(bar.kernels)},
-        })  # fmt: skip
-    for run in trace.runs:
-        events.append({
-            "name": run.kernel, "ph": "X", "ts": run.step, "dur": 1, "pid": 1, "tid": run.stream, "args": {"made at": run.made_at},
-        })  # fmt: skip
+    events += [
+        {
+            "name": f"command buffer {bar.tick}", "ph": "X", "ts": bar.committed, "dur": max(1, (bar.completed or last) - bar.committed),
+            "pid": 1, "tid": bar.stream, "args": {"kernels": list(bar.kernels)},
+        }
+        for bar in trace.bars.values()
+    ]  # fmt: skip
+    events += [
+        {
+            "name": run.kernel,
+            "ph": "X",
+            "ts": run.step,
+            "dur": 1,
+            "pid": 1,
+            "tid": run.stream,
+            "args": {"made at": run.made_at},
+        }
+        for run in trace.runs
+    ]
     for span in trace.spans.values():
         common = {"cat": "buffer", "name": f"buffer {span.serial}", "id": span.serial, "pid": 2, "tid": 0}
-        events.append({**common, "ph": "b", "ts": span.issued, "args": {"bytes": span.size, "allocated at": span.allocated_at}})
+        events.append(
+            {**common, "ph": "b", "ts": span.issued, "args": {"bytes": span.size, "allocated at": span.allocated_at}}
+        )
         events.append({**common, "ph": "e", "ts": span.released or last})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})

@@ -13,7 +13,9 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("outlive")
-    group.addoption("--outlive-schedules", type=int, default=0, metavar="N", help="run each test under N simulated schedules")
+    group.addoption(
+        "--outlive-schedules", type=int, default=0, metavar="N", help="run each test under N simulated schedules"
+    )
     group.addoption("--outlive-seed", type=int, default=0, metavar="S", help="the seed of those schedules")
     group.addoption("--outlive-profile", default="sim", metavar="P", help="whose rules the simulated device follows")
 
@@ -48,7 +50,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
 
     config = pyfuncitem.config
     options = Options(
-        schedules=schedules, seed=config.getoption("--outlive-seed"), profile=config.getoption("--outlive-profile"), faults=False
+        schedules=schedules,
+        seed=config.getoption("--outlive-seed"),
+        profile=config.getoption("--outlive-profile"),
+        faults=False,
     )
     report = Report(pyfuncitem.nodeid, test, options, explore(test, options))
     if not report.ok:

@@ -107,7 +107,10 @@ class ProgramFile:
         if self.written:
             found.append(f"The program wrote files in every schedule anew: {', '.join(sorted(self.written))}.")
         if self.reaches_outside:
-            found.append(f"The program reached outside ({', '.join(sorted(self.reaches_outside))}): what happens there was not explored.")
+            found.append(
+                f"The program reached outside ({', '.join(sorted(self.reaches_outside))}): what happens there was not explored."
+            )
         if self.exits:
-            found.append(f"The program ended by exiting (status {', '.join(sorted(self.exits))}): its arrays at that point were not compared.")
+            status = ", ".join(sorted(self.exits))
+            found.append(f"The program ended by exiting (status {status}): its arrays at that point were not compared.")
         return found

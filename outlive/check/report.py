@@ -40,22 +40,36 @@ def marked(finding: Finding, trace: Trace | None) -> list[Span]:
 
 def life_lines(span: Span) -> list[str]:
     """A buffer's life in words."""
-    lines = [f"  buffer {span.serial}, {span.size:,} bytes", f"    allocated at {span.allocated_at} (step {span.issued})"]
+    lines = [
+        f"  buffer {span.serial}, {span.size:,} bytes",
+        f"    allocated at {span.allocated_at} (step {span.issued})",
+    ]
     if span.dropped is not None:
         lines.append(f"    last reference dropped at {span.dropped_at} (step {span.dropped})")
     if span.released is not None:
         lines.append(f"    released by the runtime (step {span.released})")
-    lines += [f"    used by {kernel} on stream {stream}, op made at {at} (step {step})" for step, stream, kernel, at in span.uses]
     lines += [
-        f"    still to be used by {launch!r}, op made at {place(launch.origin)} (committed at step {step})" for launch, step in span.awaited
+        f"    used by {kernel} on stream {stream}, op made at {at} (step {step})"
+        for step, stream, kernel, at in span.uses
+    ]
+    lines += [
+        f"    still to be used by {launch!r}, op made at {place(launch.origin)} (committed at step {step})"
+        for launch, step in span.awaited
     ]
     return lines
 
 
 def timeline_lines(trace: Trace) -> list[str]:
     """The last events of a trace, in order."""
-    events = [(bar.committed, f"stream {bar.stream}: commit {bar.tick} ({', '.join(bar.kernels)})") for bar in trace.bars.values()]
-    events += [(bar.completed, f"stream {bar.stream}: {bar.tick} known to be complete") for bar in trace.bars.values() if bar.completed]
+    events = [
+        (bar.committed, f"stream {bar.stream}: commit {bar.tick} ({', '.join(bar.kernels)})")
+        for bar in trace.bars.values()
+    ]
+    events += [
+        (bar.completed, f"stream {bar.stream}: {bar.tick} known to be complete")
+        for bar in trace.bars.values()
+        if bar.completed
+    ]
     events += [(run.step, f"stream {run.stream}: {run.kernel} ran") for run in trace.runs]
     for span in trace.spans.values():
         events.append((span.issued, f"buffer {span.serial} allocated"))
@@ -76,7 +90,9 @@ def finding_text(finding: Finding, trace: Trace | None, replay: str) -> str:
     faults = [d for d in finding.deviations if d.kind.startswith("fail")]
     if faults:
         lines.append(f"The schedule lets {len(faults)} calls fail.")
-    lines.append(f"Seen in schedule {finding.index} of seed {finding.seed}; {len(finding.deviations)} decisions are left of it.")
+    lines.append(
+        f"Seen in schedule {finding.index} of seed {finding.seed}; {len(finding.deviations)} decisions are left of it."
+    )
     lines.append(f"Again: {replay}")
     return "\n".join(lines)
 
@@ -90,9 +106,13 @@ def coverage_text(done: Exploration) -> str:
         f"Pairs of dependent ops: {len(done.pairs):,}. Hazards looked at: {hazards}.",
     ]
     if done.injected:
-        lines.append(f"{done.injected:,} calls were made to fail; {done.ended_by_fault:,} schedules ended with the error that this should give.")
+        lines.append(
+            f"{done.injected:,} calls were made to fail; {done.ended_by_fault:,} schedules ended with the error that this should give."
+        )
     if done.expected is None:
         lines.append(f"Bits were not compared, because the program raises by itself: {done.raises}")
     elif not done.repeatable:
-        lines.append("The program gives another result each time (a clock, or randomness of its own): bits were not compared.")
+        lines.append(
+            "The program gives another result each time (a clock, or randomness of its own): bits were not compared."
+        )
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -289,7 +290,7 @@ def two_threads() -> Any:
             mx.async_eval(y)
         results[number] = y.tolist()
 
-    threads = [platform.thread(lambda n=n: work(n), f"worker {n}") for n in (1, 2)]
+    threads = [platform.thread(functools.partial(work, n), f"worker {n}") for n in (1, 2)]
     for thread in threads:
         thread.start()
     mx.eval(x)
@@ -439,7 +440,10 @@ class Scenario(NamedTuple):
 
 
 SCENARIOS = (
-    *(Scenario(f.__name__, f) for f in (two_streams, read_then_overwritten, dropped_in_flight, indices, shared_input, views)),
+    *(
+        Scenario(f.__name__, f)
+        for f in (two_streams, read_then_overwritten, dropped_in_flight, indices, shared_input, views)
+    ),
     Scenario("fails_in_the_middle", fails_in_the_middle),
     Scenario("reused_after_a_failure", reused_after_a_failure),
     Scenario("near_the_cap", near_the_cap, CAP_TIGHT),
@@ -448,8 +452,19 @@ SCENARIOS = (
     *(
         Scenario(f.__name__, f)
         for f in (
-            inside, two_threads, outside_work, half_sums, padded_convolution, padded, compiled, read_by_three,
-            donated_along_a_chain, handlers_run_once, compiled_views, reuses_in_order, limits_are_kept,
+            inside,
+            two_threads,
+            outside_work,
+            half_sums,
+            padded_convolution,
+            padded,
+            compiled,
+            read_by_three,
+            donated_along_a_chain,
+            handlers_run_once,
+            compiled_views,
+            reuses_in_order,
+            limits_are_kept,
         )
     ),
 )

@@ -185,9 +185,9 @@ def run_schedule(
                 check_after_end(world)
         except Aborted:
             pass
-        except Violation as violation:
-            scheduler._record(violation)
-        except Exception as raised:
+        except Violation as found_late:
+            scheduler._record(found_late)
+        except Exception as raised:  # noqa: BLE001  (whatever a program raises is its outcome)
             error = without_frames(raised)
     _runs[0] += 1
     if _runs[0] % COLLECT_EVERY == 0:
@@ -198,7 +198,9 @@ def run_schedule(
         where, error = scheduler.thread_errors[0]
     faults = sum(d.kind.startswith("fail") for d in choices.deviations)
     if violation is None and error is not None and not _excused(error, faults):
-        violation = Violation("errors", f"{where} raised {type(error).__name__}: {error}", "an error that no fault explains")
+        violation = Violation(
+            "errors", f"{where} raised {type(error).__name__}: {error}", "an error that no fault explains"
+        )
     witness = world.witness
     return Outcome(
         found, error, violation, tuple(choices.deviations), scheduler.step, witness.launches_run, faults, witness.hazards,

@@ -127,7 +127,7 @@ class SequentialEncoder:
                         kernel.call(tuple(r.view for r in reads), tuple(w.view for w in writes))
                 else:
                     run_reference(kernel, reads, writes)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  (it belongs to the arrays of the kernel)
                 failure = Failed(error)
         if failure is not None:
             for written in writes:
@@ -201,7 +201,9 @@ class SequentialDevice:
 
     def view(self, memory: np.ndarray, seen: Layout, offset: int) -> np.ndarray:
         itemsize = seen.dtype.itemsize
-        return np.ndarray(seen.shape, seen.dtype.storage, memory.data, offset, tuple(s * itemsize for s in seen.strides))
+        return np.ndarray(
+            seen.shape, seen.dtype.storage, memory.data, offset, tuple(s * itemsize for s in seen.strides)
+        )
 
     def copy_in(self, values: np.ndarray, value: Value) -> None:
         value.view[...] = values

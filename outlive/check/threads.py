@@ -63,7 +63,7 @@ def scheduled_threads(scheduler: Scheduler) -> Iterator[list[str]]:
     started: list[str] = []
     thread = threading.Thread
     saved = (thread.start, thread.join, thread.is_alive)
-    names = ("Lock", "RLock", "_allocate_lock", "_CRLock")
+    names = ("Lock", "RLock", "_allocate_lock")
     modules = {name: getattr(threading, name) for name in names}
     simple, sleep = queue.SimpleQueue, time.sleep
 
@@ -86,10 +86,16 @@ def scheduled_threads(scheduler: Scheduler) -> Iterator[list[str]]:
         return made is not None and made.is_alive()
 
     thread.start, thread.join, thread.is_alive = start, join, is_alive  # type: ignore[method-assign]
-    threading.Lock = threading._allocate_lock = lambda: _PlainLock(scheduler, "of the program")  # type: ignore[attr-defined,assignment,misc]
-    threading.RLock = lambda: _RecursiveLock(scheduler, "of the program")  # type: ignore[assignment,misc]
+    replacements: dict[str, Any] = {
+        "Lock": lambda: _PlainLock(scheduler, "of the program"),
+        "_allocate_lock": lambda: _PlainLock(scheduler, "of the program"),
+        "RLock": lambda: _RecursiveLock(scheduler, "of the program"),
+    }
+    for name, made in replacements.items():
+        setattr(threading, name, made)
     queue.SimpleQueue = queue._PySimpleQueue  # type: ignore[attr-defined,misc]
-    time.sleep = lambda seconds: scheduler.block("a sleep", lambda: False, seconds)  # type: ignore[assignment]
+    sleeping: Any = lambda seconds: scheduler.block("a sleep", lambda: False, seconds)  # noqa: E731
+    time.sleep = sleeping
     try:
         yield started
     finally:

@@ -54,7 +54,11 @@ def hunt(mutant: Mutant, seed: int, limit: int = LIMIT_SCHEDULES) -> tuple[int |
         choices = RandomChoices(schedule_seed(seed, index), scenario.faults)
         with mutant.switched_on():
             outcome = run_schedule(
-                scenario.program, choices, poison=PATTERNS[index % len(PATTERNS)], cap=scenario.cap, limit_steps=LIMIT_STEPS_TRIAL
+                scenario.program,
+                choices,
+                poison=PATTERNS[index % len(PATTERNS)],
+                cap=scenario.cap,
+                limit_steps=LIMIT_STEPS_TRIAL,
             )
         violation = judge(outcome, expected)
         if violation is not None:
@@ -73,7 +77,9 @@ def try_mutants(
     verdicts = []
     with exploring():
         for mutant in mutants or MUTANTS:
-            counts, oracles, shown = [], Counter(), ""
+            counts: list[int | None] = []
+            oracles: Counter[str] = Counter()
+            shown = ""
             for trial in range(trials):
                 count, oracle, program = hunt(mutant, seed + trial, limit)
                 counts.append(count)

@@ -27,7 +27,9 @@ def simulated(encoder: Any) -> Any:
     """The encoder's device; raises RuntimeError where it is not a simulated one."""
     device = encoder._stream.device
     if not hasattr(device, "witness"):
-        raise RuntimeError(f"[unsafe] {device} is a real device; unsafe encoding is for checks on the simulated one alone.")
+        raise RuntimeError(
+            f"[unsafe] {device} is a real device; unsafe encoding is for checks on the simulated one alone."
+        )
     return device
 
 

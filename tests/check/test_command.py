@@ -93,7 +93,9 @@ def test_the_examples_are_found_and_their_proper_forms_are_clean(
     assert check_file(path, ["--proper"], schedules=100) == 0
 
 
-def test_a_reported_schedule_is_found_again(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reported_schedule_is_found_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     path = "examples/lost_fill_value.py"
     check_file(path)
@@ -130,7 +132,9 @@ def test_a_missing_program_gets_one_sentence() -> None:
 
 def test_the_command_line_reports_by_its_exit_status() -> None:
     command = [sys.executable, "-m", "outlive.cli", "check", "examples/lost_fill_value.py", "--schedules", "5"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert "[lifetime]" in done.stdout
     assert done.stderr == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TESTS = '''
+TESTS = """
 import threading
 import outlive.core as mx
 import pytest
@@ -39,13 +39,24 @@ def test_races():
 @pytest.mark.outlive_unscheduled
 def test_left_alone():
     pass
-'''
+"""
 
 
 def run(tmp_path: Path, *options: str) -> str:
     path = tmp_path / "test_program.py"
     path.write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "outlive.check.plugin", "-p", "no:cacheprovider", str(path), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "outlive.check.plugin",
+        "-p",
+        "no:cacheprovider",
+        str(path),
+        *options,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
 

@@ -24,10 +24,11 @@ def places() -> set[tuple[str, str]]:
     for path in [*(PACKAGE / "ops").rglob("*.py"), *(PACKAGE / "transforms").rglob("*.py")]:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef):
-                for call in ast.walk(function):
-                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in SCRATCH:
-                        if ast.unparse(call.func.value) == "encoder":
-                            found.add((path.name, function.name))
+                calls = [
+                    c.func for c in ast.walk(function) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute)
+                ]
+                if any(c.attr in SCRATCH and ast.unparse(c.value) == "encoder" for c in calls):
+                    found.add((path.name, function.name))
     return found
 
 

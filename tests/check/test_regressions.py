@@ -43,7 +43,7 @@ def test_a_failure_keeps_no_frames() -> None:
         try:
             raise MemoryError("being handled")
         except MemoryError:
-            raise ArithmeticError("in a kernel")
+            raise ArithmeticError("in a kernel")  # noqa: B904  (as a kernel does that knows nothing of what is being handled)
 
     try:
         work()
@@ -69,7 +69,9 @@ def test_retiring_never_waits_beyond_the_last_commit() -> None:
 
 def test_memory_that_just_became_free_is_not_refused() -> None:
     (scenario,) = [s for s in SCENARIOS if s.name == "waits_for_memory"]
-    done = explore(scenario.program, Options(schedules=200, cap=scenario.cap, faults=False, profile="cpu", shrink=False))
+    done = explore(
+        scenario.program, Options(schedules=200, cap=scenario.cap, faults=False, profile="cpu", shrink=False)
+    )
     assert [str(f) for f in done.findings] == []
 
 

@@ -160,5 +160,5 @@ def test_an_error_of_a_thread_is_kept() -> None:
         thread.join()
 
     scheduler, _ = run(RecordedChoices([]), program)
-    (name, error), = scheduler.thread_errors
+    ((name, error),) = scheduler.thread_errors
     assert (name, str(error)) == ("failing", "in a thread")

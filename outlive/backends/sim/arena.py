@@ -89,7 +89,11 @@ class Arena:
         memory = self.bytes
         low, high = cell.start, cell.start + cell.size
         if memory[low - GUARD : low].tobytes() != _GUARD or memory[high : high + GUARD].tobytes() != _GUARD:
-            raise Violation("guard", f"Memory beside an allocation of {cell.size:,} bytes was written {when}.", "a store without a mask")
+            raise Violation(
+                "guard",
+                f"Memory beside an allocation of {cell.size:,} bytes was written {when}.",
+                "a store without a mask",
+            )
 
 
 _GUARD = bytes([GUARD_BYTE]) * GUARD

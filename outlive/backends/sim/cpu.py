@@ -76,10 +76,12 @@ class WatchedKernel:
             run_reference(kernel, launch.reads, launch.writes)  # type: ignore[arg-type]
 
 
-class SimCpuDevice(SimMemory, CpuDevice):
+class SimCpuDevice(SimMemory, CpuDevice):  # type: ignore[misc]  # its memory is the arena's
     """`CpuDevice` with its memory and its kernels replaced; queues, baton, workers and failures are its own."""
 
-    def __init__(self, runtime: Runtime, index: int, engine: Engine, arena: Arena, profile: Profile, name: str = "cpu") -> None:
+    def __init__(
+        self, runtime: Runtime, index: int, engine: Engine, arena: Arena, profile: Profile, name: str = "cpu"
+    ) -> None:
         SimMemory.__init__(self, runtime, index, engine, arena, profile)
         self.name = name
         self.failures = runtime.failures

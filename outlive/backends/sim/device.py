@@ -6,6 +6,7 @@ that arrives late, repeated, or together with later ones; until it arrives, the 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,7 +129,11 @@ class SimMemory:
     def _check_ledger(self) -> None:
         ledger = self.ledger
         if self.held > ledger.cap:
-            raise Violation("ledger", f"{self.held:,} bytes are taken from the driver under a cap of {ledger.cap:,}.", "the cap was checked, then passed")
+            raise Violation(
+                "ledger",
+                f"{self.held:,} bytes are taken from the driver under a cap of {ledger.cap:,}.",
+                "the cap was checked, then passed",
+            )
         if self.held > ledger.allocated:
             raise Violation(
                 "ledger", f"{self.held:,} bytes are taken from the driver, but {ledger.allocated:,} are accounted for.",
@@ -169,6 +174,9 @@ class SimMemory:
 
     def after_fork_in_child(self, stream: Stream) -> None:
         """A simulated device does not fork."""
+
+    def check_handlers(self) -> None:
+        """Look at the completion handlers of all that was committed. Raises Violation."""
 
 
 class SimQueue:
@@ -223,7 +231,7 @@ class SimDevice(SimMemory):
         if stream.state is None:
             stream.state = SimQueue(self, stream)
             self.queues[stream.state.number] = stream.state
-        return stream.state  # type: ignore[no-any-return]
+        return stream.state
 
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         stream.pending.append(command_buffer)
@@ -241,12 +249,14 @@ class SimDevice(SimMemory):
             if event is not None:
                 submit(number, Await(event))
             elif other.completed < awaited:
-                raise Violation("fence", f"{command_buffer!r} waits for tick {awaited} of {other}, which was never submitted.", "")
-        resources = set()
+                raise Violation(
+                    "fence", f"{command_buffer!r} waits for tick {awaited} of {other}, which was never submitted.", ""
+                )
+        resources: set[int] = set()
         for index, (_, kernel, reads, writes, origin) in enumerate(command_buffer.records):
             launch = self.witness.launch(kernel, reads, writes, origin)
             resources.update(a.life.serial for a in (*launch.reads, *launch.writes) if a.life is not None)
-            submit(number, Work(launch, lambda error, index=index: self._failed(queue, tick, index, error)))
+            submit(number, Work(launch, functools.partial(self._failed, queue, tick, index)))
         self._check_resources(command_buffer, len(resources))
         event = queue.events[tick] = Event(number, lambda event: self._reached(queue, tick))
         submit(number, event)
@@ -265,7 +275,9 @@ class SimDevice(SimMemory):
     def _check_resources(self, command_buffer: CommandBuffer, count: int) -> None:
         limit = self.profile.limit_resources
         if limit and count > limit:
-            raise Violation("profile", f"{command_buffer!r} names {count} buffers; the driver allows {limit}.", "commit earlier")
+            raise Violation(
+                "profile", f"{command_buffer!r} names {count} buffers; the driver allows {limit}.", "commit earlier"
+            )
 
     def _failed(self, queue: SimQueue, tick: int, index: int, error: BaseException) -> None:
         error.__traceback__ = None
@@ -370,8 +382,11 @@ class SimDevice(SimMemory):
             if stream.blocked is not None:
                 stream.blocked.refuse_opener()
             queue = self.queue(stream)
-            seen = queue.news
             if queue.told < tick:
-                self.scheduler.block(f"tick {tick} of {stream}", lambda: queue.news != seen or stream.completed >= tick)
+                self._await_news(stream, queue, tick)
             with self.runtime.lock:
                 self.runtime.drain()
+
+    def _await_news(self, stream: Stream, queue: SimQueue, tick: int) -> None:
+        seen = queue.news
+        self.scheduler.block(f"tick {tick} of {stream}", lambda: queue.news != seen or stream.completed >= tick)

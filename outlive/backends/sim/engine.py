@@ -154,7 +154,7 @@ class Engine:
                 if scheduler.fault("launch", stream):
                     raise LaunchFault("the schedule lets this launch fail")
                 self._compute(launch)
-            except Exception as error:  # whatever a kernel raises belongs to the arrays of its launch
+            except Exception as error:  # noqa: BLE001  whatever a kernel raises belongs to the arrays of its launch
                 work.failed(error)
             else:
                 if type(launch.kernel) is ForeignCall and launch.kernel.ticket is not None:

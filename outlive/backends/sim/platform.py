@@ -42,7 +42,9 @@ class SimLock:
         if self.owner is not self.scheduler.current:
             if self.scheduler.over:
                 return
-            raise RuntimeError(f"[sim] {self.scheduler.current.name} releases the lock {self.name}, which it does not hold.")
+            raise RuntimeError(
+                f"[sim] {self.scheduler.current.name} releases the lock {self.name}, which it does not hold."
+            )
         self.depth -= 1
         if not self.depth:
             self.owner = None

@@ -26,6 +26,11 @@ PROFILES = {
     for p in (
         Profile("sim", "any device: work runs as late and in as odd an order as fences allow"),
         Profile("cpu", "the CPU device's own queues and workers", host_memory=True, own_queue=True),
-        Profile("metal", "unified memory, unretained references, a limited number of resources", host_memory=True, limit_resources=512),
+        Profile(
+            "metal",
+            "unified memory, unretained references, a limited number of resources",
+            host_memory=True,
+            limit_resources=512,
+        ),
     )
 }

@@ -168,7 +168,9 @@ class Scheduler:
         if self.step > self.limit_steps:
             self.fail(Violation("liveness", f"The program had not ended after {self.limit_steps:,} steps."))
         self.next_event = FOREVER
-        step = self.step  # looking around touches shared fields, which must not count: a replay does not look everywhere
+        step = (
+            self.step
+        )  # looking around touches shared fields, which must not count: a replay does not look everywhere
         options = [Action("run", t.index) for t in self.threads if t is not self.current and t.runnable]
         if not self.coarse:
             for actor in self.actors:
@@ -240,7 +242,11 @@ class Scheduler:
             self.fail(Violation("liveness", f"The program had not ended after {self.limit_steps:,} steps."))
         options = self._options_when_waiting()
         if not options:
-            self.fail(Violation("liveness", self._standstill(), "a wake-up that was lost, or a wait for work that nobody submits"))
+            self.fail(
+                Violation(
+                    "liveness", self._standstill(), "a wake-up that was lost, or a wait for work that nobody submits"
+                )
+            )
         action = self.choices.next(self.step, options)
         if self.performed is not None and action.kind == "run":
             self.performed(self.step, self.current, action)
@@ -254,10 +260,14 @@ class Scheduler:
         options = [Action("run", t.index) for t in self.threads if t is not self.current and t.runnable]
         for actor in self.actors:
             options += [a for a in actor.actions() if a.kind not in ("repeat", "spurious")]
-        return options or [Action("timeout", t.index) for t in self.threads if t.timed and not t.timed_out and t.started]
+        return options or [
+            Action("timeout", t.index) for t in self.threads if t.timed and not t.timed_out and t.started
+        ]
 
     def _standstill(self) -> str:
-        waiting = "; ".join(f"{t.name} waits for {t.reason}" for t in self.threads if t.started and not t.finished and t.ready)
+        waiting = "; ".join(
+            f"{t.name} waits for {t.reason}" for t in self.threads if t.started and not t.finished and t.ready
+        )
         return f"Nothing can go on: {waiting}."
 
     def hand_over(self) -> None:
@@ -323,8 +333,5 @@ class Scheduler:
 
     def stacks(self, frames: dict[int, Any]) -> str:
         """The Python stacks of all threads, for a report of a standstill."""
-        parts = []
-        for t in self.threads:
-            if t.ident in frames and not t.finished:
-                parts.append(f"{t.name}:\n" + "".join(traceback.format_stack(frames[t.ident])[-4:]))
-        return "".join(parts)
+        alive = [t for t in self.threads if t.ident in frames and not t.finished]
+        return "".join(f"{t.name}:\n" + "".join(traceback.format_stack(frames[t.ident])[-4:]) for t in alive)

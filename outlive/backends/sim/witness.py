@@ -127,7 +127,11 @@ class Witness:
         """The allocator handed `buffer` out, for work on `stream` or (None) for the host."""
         cell = buffer.block.memory
         if cell.freed:
-            raise Violation("ledger", f"Memory that the driver has back was handed out again ({cell.size:,} bytes).", "released twice")
+            raise Violation(
+                "ledger",
+                f"Memory that the driver has back was handed out again ({cell.size:,} bytes).",
+                "released twice",
+            )
         before = self.latest.get(cell.start)
         if before is not None:
             self._check_reuse(before, stream, origin)
@@ -196,7 +200,9 @@ class Witness:
 
     def launch(self, kernel: Any, reads: Any, writes: Any, origin: Any) -> Launch:
         """A committed record, as the driver takes it over."""
-        made = Launch(kernel, [self._access(o, kernel) for o in reads], [self._access(o, kernel) for o in writes], origin)
+        made = Launch(
+            kernel, [self._access(o, kernel) for o in reads], [self._access(o, kernel) for o in writes], origin
+        )
         raw = getattr(kernel, "raw_reads", None)
         if raw is not None:
             made.reads = [*raw, *made.reads]
@@ -245,7 +251,12 @@ class Witness:
                 continue
             self._occupy(life, launch, clock)
             if not life.written:
-                raise Violation("contents", f"{launch!r} reads {life!r}, which nothing has written.", "a missing write", (life, launch))
+                raise Violation(
+                    "contents",
+                    f"{launch!r} reads {life!r}, which nothing has written.",
+                    "a missing write",
+                    (life, launch),
+                )
             write = life.write
             if write is not None and write[0] != stream:
                 self._ordered("read after write", write, stream, clock, life, launch)
@@ -291,7 +302,10 @@ class Witness:
             return
         if cell.freed:
             raise Violation(
-                "generation", f"{launch!r} uses {life!r} after the driver had it back.", "released before its last use", (life, launch)
+                "generation",
+                f"{launch!r} uses {life!r} after the driver had it back.",
+                "released before its last use",
+                (life, launch),
             )
         if occupant is not None and occupant.serial > life.serial:
             raise Violation(
@@ -307,13 +321,14 @@ class Witness:
                 )  # fmt: skip
             for access in self._accesses(earlier):
                 self._ordered("reuse of memory", access, None, clock, life, launch)
-            earlier, life_before = earlier.predecessor, earlier
-            life_before.predecessor = None
+            earlier.predecessor, earlier = None, earlier.predecessor
         life.predecessor = None
         cell.occupant = life
         self.arena.poison(cell)
 
-    def _ordered(self, hazard: str, earlier: tuple[int, int, Any], stream: int | None, clock: Clock, life: Life, launch: Any) -> None:
+    def _ordered(
+        self, hazard: str, earlier: tuple[int, int, Any], stream: int | None, clock: Clock, life: Life, launch: Any
+    ) -> None:
         self.hazards[hazard] = self.hazards.get(hazard, 0) + 1
         other, count, by = earlier
         if other != stream and clock.get(other, 0) < count:
@@ -339,7 +354,9 @@ class Witness:
             return
         self._host_access(life, "reads", all_accesses=False)
         if life.size and not life.written:
-            raise Violation("contents", f"The host reads {life!r}, which nothing has written.", "a read before the wait", (life,))
+            raise Violation(
+                "contents", f"The host reads {life!r}, which nothing has written.", "a read before the wait", (life,)
+            )
         life.reads[HOST] = (self.host_count, what)
 
     def _host_access(self, life: Life, what: str, all_accesses: bool) -> None:
@@ -350,7 +367,10 @@ class Witness:
             is_write = life.write is not None and launch is life.write[2]
             if (all_accesses or is_write) and self.host.get(stream, 0) < operation:
                 raise Violation(
-                    "happens-before", f"The host {what} {life!r} before it knew that {launch!r} is over.", "a missing wait", (life, launch)
+                    "happens-before",
+                    f"The host {what} {life!r} before it knew that {launch!r} is over.",
+                    "a missing wait",
+                    (life, launch),
                 )
 
     def observed(self, clock: Clock) -> None:
