@@ -80,7 +80,9 @@ def _products(rng: np.random.Generator) -> Iterator[Call]:
                 (17, 3, 3),
                 (50, 33, 1),
             ):
-                for x_type, scale_type in ((np.float32, np.float16), (BF16, BF16)):
+                # types change how elements are loaded, not where: one geometry shows the second pair
+                pairs = ((np.float32, np.float16), (BF16, BF16))
+                for x_type, scale_type in pairs if (width, group) == (4, 64) else pairs[:1]:
                     w = quantized(rng, columns, group * groups, width, group, scale_type)
                     x = _normal(rng, (rows, group * groups), x_type)
                     reads = [x, w.words, w.scales, w.biases]
@@ -97,7 +99,7 @@ def _products(rng: np.random.Generator) -> Iterator[Call]:
 def _coded(rng: np.random.Generator) -> Iterator[Call]:
     for mode, width, group in FORMATS:
         for rows, columns, groups in ((1, 5, 2), (2, 6, 3), (9, 7, 5)):
-            for x_type in (np.float32, BF16):
+            for x_type in (np.float32, BF16) if mode == "mxfp4" else (np.float32,):
                 w = coded(rng, mode, width, group, (columns, max(32, group) * groups))
                 x = _normal(rng, (rows, w.value.shape[-1]), x_type)
                 yield Call("quantized_matmul", [x, *w.parts], (rows, columns), x_type, w.params)
