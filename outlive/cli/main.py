@@ -134,11 +134,21 @@ def check(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    api: Annotated[bool, typer.Option("--api", help="Show how each name of MLX's API stands here.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="mlx==VERSION", help="With --api: install that version and ask it."),
+    ] = None,
+) -> None:
     """Show versions, devices and caches, and what to do about what is missing."""
-    from outlive.cli.doctor import doctor as report
-
     with reported():
+        if api or against:
+            from outlive.cli.api_coverage import report as report_api
+
+            raise typer.Exit(1 if report_api(against) else 0)
+        from outlive.cli.doctor import doctor as report
+
         report()
 
 
