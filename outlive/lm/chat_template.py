@@ -47,6 +47,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, where: str, special_tokens: Mapping[str, str]) -> None:
+        self.source = source
         self._where = where
         self._special_tokens = dict(special_tokens)
         environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])

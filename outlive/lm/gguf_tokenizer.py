@@ -64,6 +64,7 @@ class GGUFTokenizer:
         if "tokenizer.ggml.token_type" in metadata:
             self._types = metadata.integers("tokenizer.ggml.token_type", self.size)
         self.bos = metadata.index("tokenizer.ggml.bos_token_id", self.size)
+        self.eos = metadata.index("tokenizer.ggml.eos_token_id", self.size)
         self._adds_bos = metadata.flag("tokenizer.ggml.add_bos_token", False)
         self._library = self._build(metadata)
         self.ends = self._find_ends(metadata)
@@ -78,6 +79,19 @@ class GGUFTokenizer:
     def encode_rendered(self, text: str) -> list[int]:
         """Token ids of what a chat template wrote; files state the beginning token apart from their templates."""
         return self.encode(text)
+
+    def serialized(self) -> str:
+        """The same as a tokenizer.json."""
+        import tokenizers
+        from tokenizers.decoders import ByteLevel
+        from tokenizers.processors import TemplateProcessing
+
+        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        library.decoder = ByteLevel()
+        if self._adds_bos and self.bos is not None:
+            name = self.token_text(self.bos)
+            library.post_processor = TemplateProcessing(single=f"{name} $A", special_tokens=[(name, self.bos)])
+        return library.to_str()
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for: none for a control token, or for an id beyond the vocabulary."""

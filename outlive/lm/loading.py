@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import outlive.core as mx
 from outlive.io.checkpoint import Checkpoint, read_json
@@ -15,6 +15,7 @@ from outlive.lm import DEFAULT_SOURCE, families
 from outlive.lm.chat_template import ChatTemplate
 from outlive.lm.checkpoint_source import CheckpointSource
 from outlive.lm.errors import ModelError
+from outlive.lm.families import Network
 from outlive.lm.families.transformer import TransformerConfig
 from outlive.lm.gguf_source import GGUFSource
 from outlive.lm.gguf_tokenizer import GGUFTokenizer
@@ -23,19 +24,27 @@ from outlive.lm.metadata import Metadata
 from outlive.lm.model import LanguageModel
 from outlive.lm.progress import Progress, Silent
 from outlive.lm.quantization import Quantization, QuantizationBlock
-from outlive.lm.sources import resolve
-from outlive.lm.weights import Stored, Weights
+from outlive.lm.sources import is_at_hand, resolve
+from outlive.lm.weights import Stored, TensorSource, Weights
 
-Seen = Callable[[str, Stored], None]
+
+class Observer(Protocol):
+    """Sees a model while it is loaded: a conversion writes what it sees."""
+
+    def begin(self, config: TransformerConfig) -> None: ...
+
+    def add(self, name: str, stored: Stored) -> None:
+        """A tensor by its name, without ``.weight``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How weights are taken: activations of ``dtype``; matrices quantized if asked for; ``seen`` is told each tensor."""
+    """How weights are taken: activations of ``dtype``; matrices quantized if asked for."""
 
     dtype: mx.Dtype
     quantize: Quantization | None = None
-    seen: Seen | None = None
+    observer: Observer | None = None
 
 
 def load(
@@ -60,7 +69,11 @@ def load(
     """
     progress = progress or Silent()
     options = LoadOptions(dtype, None if quantize is None else Quantization.parse(quantize))
-    return load_path(resolve(source, progress, revision=revision), options, progress)
+    told = is_at_hand(source, revision)
+    model = load_path(resolve(source, progress, revision=revision), options, progress)
+    if not told and model.license:
+        progress.note(f"the licence of {model.name}: {model.license}")
+    return model
 
 
 def load_path(path: Path, options: LoadOptions, progress: Progress) -> LanguageModel:
@@ -84,8 +97,7 @@ def _load_gguf(path: Path, options: LoadOptions, progress: Progress) -> Language
         total = sum(info.nbytes for info in file.tensors.values())
         with progress.stage(f"load {path.name}", total, "bytes") as advance:
             source = GGUFSource(file, architecture, config.layers, advance)
-            weights = Weights(source, options.dtype, options.quantize, options.seen)
-            network = families.build(config, weights)
+            network, weights = _build(config, source, options)
         weights.finish(architecture)
         weights.note_decoded(progress)
     name = metadata.text("general.name", path.name)
@@ -112,10 +124,17 @@ def _load_folder(folder: Path, options: LoadOptions, progress: Progress) -> Lang
         total = sum(checkpoint.tensors[name].nbytes for name in needed)
         with progress.stage(f"load {folder.name}", total, "bytes") as advance:
             source = CheckpointSource(checkpoint, block, advance, needed, rename)
-            weights = Weights(source, options.dtype, options.quantize, options.seen)
-            network = families.build(config, weights)
+            network, weights = _build(config, source, options)
         weights.finish(architecture)
     return LanguageModel(folder.name, _license(folder), network, tokenizer, template)
+
+
+def _build(config: TransformerConfig, source: TensorSource, options: LoadOptions) -> tuple[Network, Weights]:
+    if options.observer is not None:
+        options.observer.begin(config)
+    seen = None if options.observer is None else options.observer.add
+    weights = Weights(source, options.dtype, options.quantize, seen)
+    return families.build(config, weights), weights
 
 
 def _renaming(checkpoint: Checkpoint, *, multimodal: bool) -> Callable[[str], str]:

