@@ -218,7 +218,8 @@ def uniform(
 ) -> array:
     """Numbers uniform in [low, high): `low`, `high` numbers or arrays that broadcast to `shape`; `dtype` a float type.
 
-    Raises ValueError for other types, bounds that do not broadcast, or something that is no key.
+    They are drawn in float32; rounding to `dtype` may reach `high`. Raises ValueError for other types, bounds that do not
+    broadcast, or something that is no key.
 
     >>> a = mx.random.uniform(2, 3, (100,), key=mx.random.key(7))
     >>> mx.all((a >= 2) & (a < 3))

@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 
 import outlive.core as mx
-
-NAMESPACES = {
-    "mx": mx,
-    "mx.random": mx.random,
-    "mx.linalg": mx.linalg,
-    "mx.fft": mx.fft,
-    "mx.fast": mx.fast,
-    "mx.distributed": mx.distributed,
-    "mx.metal": mx.metal,
-    "mx.cuda": mx.cuda,
-}
+from tests.docs.api_tables import load
 
 NOT_CALLED = {"__slots__", "__weakref__", "__module__", "__doc__", "__annotations__", "__init__", "__hash__", "_node"}
 """Attributes of a class that are no methods of its user; the class's own docstring tells how it is made."""
@@ -37,16 +27,10 @@ def members(name: str, owner: type) -> Iterator[tuple[str, Any]]:
 def surface() -> dict[str, Any]:
     """Every public callable by its name; one that has several names by the first."""
     found: dict[str, Any] = {}
-    seen: set[int] = set()
-    for prefix, namespace in NAMESPACES.items():
-        for name in sorted(getattr(namespace, "__all__", None) or vars(namespace)):
-            value = getattr(namespace, name)
-            if name.startswith("_") or not callable(value) or id(value) in seen:
-                continue
-            seen.add(id(value))
-            found[f"{prefix}.{name}"] = value
-            if inspect.isclass(value) and value is not mx.Stream:  # its methods are the runtime's
-                found.update(members(f"{prefix}.{name}", value))
+    for value, names in load().public_names().values():
+        found[names[0]] = value
+        if inspect.isclass(value) and value is not mx.Stream:  # its methods are the runtime's
+            found.update(members(names[0], value))
     return found
 
 
