@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from outlive.backends.cpu.features import features
 from tests.cpu_kernels.support import BF16, FLOATS, FORMATS, coded, poisoned, quantized
 
 
@@ -94,6 +95,12 @@ def _products(rng: np.random.Generator) -> Iterator[Call]:
             a = _normal(rng, (rows, depth), dtype)
             yield Call("matmul", [a, _normal(rng, (depth, columns), dtype)], (rows, columns), dtype)
             yield Call("matmul", [a, _normal(rng, (columns, depth), dtype).T], (rows, columns), dtype)
+
+    if features().amx:
+        for rows, depth, columns in ((17, 1, 1), (32, 32, 32), (33, 65, 31), (70, 31, 33), (17, 64, 100)):
+            a = _normal(rng, (rows, depth), BF16)
+            yield Call("matmul", [a, _normal(rng, (depth, columns), BF16)], (rows, columns), BF16)
+            yield Call("matmul", [a, _normal(rng, (columns, depth), BF16).T], (rows, columns), BF16)
 
 
 def _coded(rng: np.random.Generator) -> Iterator[Call]:

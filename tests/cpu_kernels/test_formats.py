@@ -163,7 +163,9 @@ def test_an_index_out_of_range_fails_the_record(rng, left, right):
 def test_what_is_not_served_is_left_to_the_reference_kernel(rng):
     w = quantized(rng, 4, 64, 4, 32, np.float16)
     x, out = np.zeros((1, 64), np.float32), np.zeros((1, 4), np.float32)
-    assert words_of("quantized_matmul", [x, w.words, w.scales, w.biases], [out], **w.params | {"transpose": False}) is None
+    assert (
+        words_of("quantized_matmul", [x, w.words, w.scales, w.biases], [out], **w.params | {"transpose": False}) is None
+    )
     stack = [a[None] for a in (w.words, w.scales, w.biases)]
     index = np.zeros(1, np.int32)
     for change in ({"scaled": True}, {"transpose": False}):

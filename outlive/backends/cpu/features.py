@@ -13,9 +13,11 @@ LEVELS = {
     "avx2": ("x86-64-v3", ""),
     "avx512": ("x86-64-v4", ""),
     "avx512vnni": ("x86-64-v4", "+avx512vnni"),
-    "amx": ("x86-64-v4", "+avx512vnni,+amx-tile,+amx-int8"),
+    "amx": ("x86-64-v4", "+avx512vnni,+amx-tile,+amx-int8,+amx-bf16"),
 }
 """Values of OUTLIVE_CPU_FEATURES, and the LLVM processor and extra features each compiles for."""
+
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class CpuFeatures:
 
     cpu, flags: LLVM's processor name and feature string. vector: whether compiled kernels are served at all
     (x86-64 with AVX2, FMA and F16C, or aarch64). avx2: x86-64's vectors of 32 bytes. avx512: 512-bit vectors with
-    byte and word operations. vnni: 512-bit integer dot products. amx: tile registers, granted to this process.
+    byte and word operations. vnni: 512-bit integer dot products. amx: tile registers with products
+    of bytes and of bfloat16, granted to this process.
     reason: one sentence on what the processor lacks, for `outlive doctor`; empty when it lacks nothing.
     """
 
@@ -46,7 +49,7 @@ def _level_missing(level: str, flags: dict[str, bool]) -> bool:
     needed = {"avx2": ("avx2", "fma", "f16c"), "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq")}
     names = needed["avx2"] + (needed["avx512"] if level != "avx2" else ())
     names += ("avx512vnni",) if level in ("avx512vnni", "amx") else ()
-    names += ("amx-tile", "amx-int8") if level == "amx" else ()
+    names += _AMX if level == "amx" else ()
     return not all(flags.get(name, False) for name in names)
 
 
@@ -84,5 +87,5 @@ def features() -> CpuFeatures:
     reason = "" if avx512 else "the processor has no AVX-512: products take the AVX2 route"
     if not vector:
         reason = "the processor has no AVX2, FMA and F16C: every op takes its reference kernel"
-    amx = vnni and all(flags.get(name, False) for name in ("amx-tile", "amx-int8")) and _tiles_granted()
+    amx = vnni and all(flags.get(name, False) for name in _AMX) and _tiles_granted()
     return CpuFeatures(llvm.get_host_cpu_name(), text, vector, vector, avx512, vnni, amx, reason)

@@ -1,4 +1,5 @@
-"""Dense products of at most 16 rows: a BLAS changes bits with the number of rows, these do not.
+"""Dense products of at most 16 rows: a BLAS changes bits with the number of rows, these do not. (bfloat16 products of
+more rows take dense_tiles.py where the processor has tile registers.)
 
 Two forms, by the layout of the second operand. `dense_dot` (its columns are contiguous: a transposed weight): 16
 lane sums along the depth, lanes added by halves. `dense_axpy` (its rows are contiguous): one sum an element, in
@@ -11,12 +12,17 @@ import math
 from typing import Any
 
 from outlive.backends.cpu.abi import Selection
+from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
-from outlive.backends.cpu.kernels.emit import FLOAT, LANES, STORAGES, Emitter, Storage, Value, row_blocks, vector
+from outlive.backends.cpu.kernels.dense_tiles import BLOCK, write_dense_tiles
+from outlive.backends.cpu.kernels.dense_tiles import DEPTH_MAX as TILES_DEPTH_MAX
+from outlive.backends.cpu.kernels.emit import BF16, FLOAT, LANES, STORAGES, Emitter, Storage, Value, row_blocks, vector
 from outlive.backends.cpu.kernels.layouts import broadcast_strides, merge
+from outlive.backends.cpu.pool import PARTS_PER_THREAD, thread_count
 
 ROWS_MAX = 16
 _PART_WORK = 1 << 16
+_TILES_PART_WORK = 1 << 20
 _DOT_COLUMNS, _AXPY_VECTORS = 4, 4
 
 
@@ -134,12 +140,15 @@ def _select_matmul(reads: list, writes: list, params: Any) -> Selection | None:
         batch: tuple[int, list[int]] | None = (1, [0, 0, 0])
     else:
         batch, row_stride = _batch(a, b, out), a.strides[-2]
-    if batch is None or rows > ROWS_MAX or (a.strides[-1] != 1 and depth > 1):
+    if batch is None or (a.strides[-1] != 1 and depth > 1):
         return None
     # a single column is both: it takes the form of a transposed weight, whose columns are contiguous
     by_column = depth > 1 and b.strides[-2] == 1
     if not by_column and b.strides[-1] != 1 and columns > 1 and depth > 0:
         return None
+    if rows > ROWS_MAX:
+        b_row = b.strides[-1] if by_column else b.strides[-2]
+        return _select_tiles(storage, by_column, (batch[0], rows, columns, depth, row_stride, b_row, *batch[1]))
     form, write = ("dense_dot", _write_dot) if by_column else ("dense_axpy", _write_axpy)
     kernel = library.compiled(f"{form}_{storage.name}", lambda k: write(k, storage), form)
     count, strides = batch
@@ -147,6 +156,19 @@ def _select_matmul(reads: list, writes: list, params: Any) -> Selection | None:
     shares = count * -(-columns // (_DOT_COLUMNS if form == "dense_dot" else _AXPY_VECTORS * LANES))
     work = count * rows * columns * depth
     return kernel, min(shares, work // _PART_WORK), (count, rows, columns, depth, row_stride, b_row, *strides)
+
+
+def _select_tiles(storage: Storage, by_column: bool, words: tuple[int, ...]) -> Selection | None:
+    """The kernel of many rows; BLAS serves what it does not. words: as for the kernels of few rows."""
+    batch, rows, columns, depth = words[:4]
+    if storage is not BF16 or not features().amx or not 0 < depth <= TILES_DEPTH_MAX or not columns:
+        return None
+    panels = batch * -(-columns // BLOCK)
+    row_parts = max(1, min(-(-PARTS_PER_THREAD * thread_count() // panels), rows // (4 * BLOCK)))
+    name = f"dense_tiles_{'dot' if by_column else 'axpy'}"
+    kernel = library.compiled(name, lambda k: write_dense_tiles(k, by_column), "dense_tiles")
+    shares = min(panels * row_parts, batch * rows * columns * depth // _TILES_PART_WORK)
+    return kernel, shares, (*words, row_parts)
 
 
 ROUTES = {"matmul": _select_matmul}

@@ -40,7 +40,9 @@ class _Delta:
         self.mask = k.pointer(6) if t.masked else None
         self.out, self.last = k.pointer(pointers - 2), k.pointer(pointers - 1)
         word = iter(range(pointers, 64))
-        self.batch, self.length, self.heads, self.group, self.rows, self.depth = (k.integer(next(word)) for _ in range(6))
+        self.batch, self.length, self.heads, self.group, self.rows, self.depth = (
+            k.integer(next(word)) for _ in range(6)
+        )
         self.q_steps, self.k_steps, self.v_steps, self.gamma_steps, self.beta_steps = (
             [k.integer(next(word)) for _ in range(3)] for _ in range(5)
         )
@@ -183,7 +185,14 @@ def _select(reads: list, writes: list, params: Any) -> Selection | None:
         return None
     t = _Types(*kinds, by_key, bool(rest))
     name = "_".join(
-        ("gated_delta", t.values.name, t.gamma.name, t.beta.name, "by_key" if by_key else "by_head", "masked" * t.masked)
+        (
+            "gated_delta",
+            t.values.name,
+            t.gamma.name,
+            t.beta.name,
+            "by_key" if by_key else "by_head",
+            "masked" * t.masked,
+        )
     ).rstrip("_")
     kernel = library.compiled(name, lambda k: _write(k, t), "gated_delta_steps")
     steps = [s for a in (q, key, v, gamma, beta) for s in a.strides[:3]]

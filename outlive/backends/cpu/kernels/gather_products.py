@@ -193,7 +193,9 @@ def _select(reads: list, writes: list, params: Any) -> Selection | None:
         *(few[0].address, few[2][3], many[0].address, many[2][3]),
     )
     kernel = library.compiled(
-        f"gather_products_{s.weights}_{s.x_bytes}_{s.left.name}_{s.right.name}", lambda k: _write(k, s), "gather_products"
+        f"gather_products_{s.weights}_{s.x_bytes}_{s.left.name}_{s.right.name}",
+        lambda k: _write(k, s),
+        "gather_products",
     )
     kernel = replace(
         kernel,

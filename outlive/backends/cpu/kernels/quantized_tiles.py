@@ -8,10 +8,6 @@ ordered by subplane: first those in the lowest bits of each byte, then the next.
 
 from __future__ import annotations
 
-import struct
-
-from llvmlite import ir
-
 from outlive.backends.cpu.kernels.emit import (
     F32,
     FLOAT,
@@ -28,10 +24,9 @@ from outlive.backends.cpu.kernels.emit import (
 )
 from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, prepare_group, whole_sum
 from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands, float_columns, prepare_float
+from outlive.backends.cpu.kernels.tiles import TILE, TILE_BYTES, configure, instruction
 
 _INT32 = STORAGES["int32"]
-_TILE = 16
-_TILE_BYTES = 1024
 _WEIGHTS, _X = 3, 4  # tile registers; 0 to 2 hold the sums of the planes, 4 to 6 the planes of x
 SCRATCH_BYTES = 3 << 19
 DEPTH_MAX = 1 << 14  # so that 16 rows of x and 16 columns of weights fit the stack with room to spare
@@ -48,46 +43,33 @@ class _Tiles:
     def __init__(self, k: Emitter, o: Operands) -> None:
         self.step = min(o.g.group, 64)
         self.steps = o.g.group // self.step
-        self.plane_bytes = self.step * _TILE * self.steps
-        self.row_tiles = o.pass_rows // _TILE
+        self.plane_bytes = self.step * TILE * self.steps
+        self.row_tiles = o.pass_rows // TILE
         self.tile_bytes = o.groups * (self.plane_bytes * PLANES)
         self.planes = k.scratch(self.row_tiles * self.tile_bytes)
-        self.units = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
-        self.sums = k.scratch(self.row_tiles * o.groups * (_TILE * 4))
+        self.units = k.scratch(self.row_tiles * o.groups * (TILE * 4))
+        self.sums = k.scratch(self.row_tiles * o.groups * (TILE * 4))
         self.flags = k.scratch(o.pass_rows * 4)
-        self.weights = k.scratch(o.groups * (o.g.group * _TILE))
+        self.weights = k.scratch(o.groups * (o.g.group * TILE))
         self.fixed = k.scratch(o.padded * 4)
-        self.products = k.scratch(k.constant(PLANES * _TILE_BYTES))
-        self.totals = k.scratch(k.constant(LANES * _TILE_BYTES))
-
-
-def _intrinsic(k: Emitter, name: str, *args: Value | int) -> None:
-    values = [a if isinstance(a, Value) else Value(k, ir.Constant(I8, a)) for a in args]
-    k.call(f"llvm.x86.{name}", ir.VoidType(), values)
+        self.products = k.scratch(k.constant(PLANES * TILE_BYTES))
+        self.totals = k.scratch(k.constant(LANES * TILE_BYTES))
 
 
 def _configure(k: Emitter, t: _Tiles) -> None:
-    """Loads the shapes of the tile registers: rows and bytes a row."""
-    rows, row_bytes = [0] * 16, [0] * 16
-    for tile in range(PLANES):
-        rows[tile], row_bytes[tile] = _TILE, 64
-        rows[_X + tile], row_bytes[_X + tile] = t.step // 4, 64
-    rows[_WEIGHTS], row_bytes[_WEIGHTS] = _TILE, t.step
-    block = struct.pack("<BB14x16H16B", 1, 0, *row_bytes, *rows)
-    place = k.scratch(k.constant(64))
-    for n, word in enumerate(struct.unpack("<8q", block)):
-        k.store(place, n, k.constant(word), STORAGES["int64"])
-    _intrinsic(k, "ldtilecfg", place)
+    sums = dict.fromkeys(range(PLANES), (TILE, 64))
+    planes = {_X + plane: (t.step // 4, 64) for plane in range(PLANES)}
+    configure(k, {**sums, **planes, _WEIGHTS: (TILE, t.step)})
 
 
 def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -> None:
     """Byte planes, units and sums of one row of x, into column `local % 16` of its tile."""
     flag = k.variable(k.constant(0, I32))
-    tile, lane = local // _TILE, local % _TILE
+    tile, lane = local // TILE, local % TILE
     with k.loop(0, o.groups) as group:
         prepared = prepare_group(k, o, t.fixed, row, group)
         flag.set(flag.get() | prepared.outside.convert(I32, signed=False))
-        at = (tile * o.groups + group) * _TILE + lane
+        at = (tile * o.groups + group) * TILE + lane
         k.store(t.units, at, prepared.unit, F32)
         k.store(t.sums, at, prepared.total, F32)
         block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES) + lane * 4)
@@ -101,19 +83,19 @@ def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -
                 for plane, digit in enumerate(digits(k, o.g, values)):
                     quads = digit.convert(I8).bitcast(I32)
                     for n in range(4):
-                        k.store(block, (plane * t.plane_bytes + (first + 4 * n) * _TILE) // 4, quads.lane(n), _INT32)
+                        k.store(block, (plane * t.plane_bytes + (first + 4 * n) * TILE) // 4, quads.lane(n), _INT32)
     k.store(t.flags, local, flag.get(), _INT32)
 
 
 def _clear_row(k: Emitter, o: Operands, t: _Tiles, local: Value) -> None:
     """A row beyond the last: it adds nothing and is never written."""
-    tile, lane = local // _TILE, local % _TILE
+    tile, lane = local // TILE, local % TILE
     with k.loop(0, o.groups) as group:
-        at = (tile * o.groups + group) * _TILE + lane
+        at = (tile * o.groups + group) * TILE + lane
         k.store(t.units, at, k.constant(0.0, FLOAT), F32)
         k.store(t.sums, at, k.constant(0.0, FLOAT), F32)
         block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES) + lane * 4)
-        for n in range(0, t.plane_bytes * PLANES // 4, _TILE):
+        for n in range(0, t.plane_bytes * PLANES // 4, TILE):
             k.store(block, n, k.constant(0, I32), _INT32)
 
 
@@ -121,16 +103,16 @@ def _unpack_weights(k: Emitter, o: Operands, t: _Tiles, first: Value) -> None:
     """16 columns from `first` on as bytes: [group][step][column][step bytes]. Columns beyond the last repeat it."""
     packed_bytes = o.g.group // o.g.subplanes
     piece = min(packed_bytes, t.step)
-    with k.loop(0, _TILE) as lane:
+    with k.loop(0, TILE) as lane:
         column = k.minimum(first + lane, o.columns - 1)
         with k.loop(0, o.groups) as group:
-            target = k.address(t.weights, group * (o.g.group * _TILE) + lane * t.step)
+            target = k.address(t.weights, group * (o.g.group * TILE) + lane * t.step)
             for first_byte in range(0, packed_bytes, piece):
                 at = column * o.words + group * (packed_bytes // 4) + first_byte // 4
                 packed = k.load(o.w, at, _INT32, piece // 4)
                 for s in range(o.g.subplanes):
                     start = s * packed_bytes + first_byte
-                    place = start // t.step * (t.step * _TILE) + start % t.step
+                    place = start // t.step * (t.step * TILE) + start % t.step
                     k.store(k.address(target, place), 0, ((packed >> (o.g.bits * s)) & o.g.byte_mask), _INT32)
 
 
@@ -139,29 +121,29 @@ def _multiply_group(k: Emitter, o: Operands, t: _Tiles, planes: Value, weights: 
     stride = k.constant(t.step)
     row = k.constant(64)
     for plane in range(PLANES):
-        _intrinsic(k, "tilezero", plane)
+        instruction(k, "tilezero", plane)
     for step in range(t.steps):
-        _intrinsic(k, "tileloadd64", _WEIGHTS, k.address(weights, step * t.step * _TILE), stride)
+        instruction(k, "tileloadd64", _WEIGHTS, k.address(weights, step * t.step * TILE), stride)
         for plane in range(PLANES):
-            place = k.address(planes, plane * t.plane_bytes + step * t.step * _TILE)
-            _intrinsic(k, "tileloadd64", _X + plane, place, row)
+            place = k.address(planes, plane * t.plane_bytes + step * t.step * TILE)
+            instruction(k, "tileloadd64", _X + plane, place, row)
             product = "tdpbusd" if plane == 0 or o.g.bits == 8 else "tdpbuud"
-            _intrinsic(k, product, plane, _WEIGHTS, _X + plane)
+            instruction(k, product, plane, _WEIGHTS, _X + plane)
     for plane in range(PLANES):
-        _intrinsic(k, "tilestored64", plane, k.address(t.products, plane * _TILE_BYTES), row)
+        instruction(k, "tilestored64", plane, k.address(t.products, plane * TILE_BYTES), row)
 
 
 def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, tile: Value, fresh: bool) -> None:
     """Adds a group to totals[group % 16][column][row]; a fresh total is zero so far."""
-    at = (tile * o.groups + group) * _TILE
+    at = (tile * o.groups + group) * TILE
     unit, row_sum = k.load(t.units, at, F32, LANES), k.load(t.sums, at, F32, LANES)
-    totals = k.address(t.totals, group % LANES * _TILE_BYTES)
-    for lane in range(_TILE):
+    totals = k.address(t.totals, group % LANES * TILE_BYTES)
+    for lane in range(TILE):
         column = k.minimum(first + lane, o.columns - 1) * o.groups + group
         scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
         bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
         high, middle, low = (
-            k.load(t.products, plane * (_TILE_BYTES // 4) + lane * LANES, _INT32, LANES) for plane in range(PLANES)
+            k.load(t.products, plane * (TILE_BYTES // 4) + lane * LANES, _INT32, LANES) for plane in range(PLANES)
         )
         before = k.constant(0.0, vector(FLOAT, LANES)) if fresh else k.load(totals, lane * LANES, F32, LANES)
         total = k.fma(bias, row_sum, before)
@@ -174,7 +156,7 @@ def _multiply_tile(k: Emitter, o: Operands, t: _Tiles, column: Value, tile: Valu
 
     def add(group: Value, fresh: bool) -> None:
         planes = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES))
-        _multiply_group(k, o, t, planes, k.address(t.weights, group * (o.g.group * _TILE)))
+        _multiply_group(k, o, t, planes, k.address(t.weights, group * (o.g.group * TILE)))
         _add_group(k, o, t, column, group, tile, fresh)
 
     with k.loop(0, k.minimum(o.groups, LANES)) as lane:
@@ -182,14 +164,14 @@ def _multiply_tile(k: Emitter, o: Operands, t: _Tiles, column: Value, tile: Valu
         with k.loop(lane + LANES, o.groups, LANES) as group:
             add(group, False)
     zero = k.constant(0.0, vector(FLOAT, LANES))
-    with k.loop(k.minimum(o.groups, LANES) * _TILE, k.constant(LANES * _TILE)) as n:
+    with k.loop(k.minimum(o.groups, LANES) * TILE, k.constant(LANES * TILE)) as n:
         k.store(t.totals, n * LANES, zero, F32)
 
 
 def _add_totals(k: Emitter, t: _Tiles) -> None:
     """The sixteen totals by halves, into the first."""
-    with k.loop(0, _TILE) as lane:
-        values = [k.load(t.totals, lane * LANES + n * (_TILE_BYTES // 4), F32, LANES) for n in range(LANES)]
+    with k.loop(0, TILE) as lane:
+        values = [k.load(t.totals, lane * LANES + n * (TILE_BYTES // 4), F32, LANES) for n in range(LANES)]
         while len(values) > 1:
             half = len(values) // 2
             values = [a + b for a, b in zip(values[:half], values[half:], strict=True)]
@@ -200,7 +182,7 @@ def _store_tile(
     k: Emitter, o: Operands, t: _Tiles, first_row: Value, last_row: Value, column: Value, end: Value
 ) -> None:
     """Writes totals, turned over, where rows and columns exist."""
-    rows = transposed([k.load(t.totals, lane * LANES, F32, LANES) for lane in range(_TILE)])
+    rows = transposed([k.load(t.totals, lane * LANES, F32, LANES) for lane in range(TILE)])
     mask = k.first_lanes(end - column)
     for n, values in enumerate(rows):
         with k.when(first_row + n < last_row):
@@ -209,21 +191,21 @@ def _store_tile(
 
 def _multiply_rows(k: Emitter, o: Operands, t: _Tiles, first: Value, last: Value, low: Value, high: Value) -> None:
     """Columns [low, high) for the rows [first, last), which are prepared."""
-    tiles = (last - first + (_TILE - 1)) // _TILE
-    with k.loop(low, high, _TILE) as column:
+    tiles = (last - first + (TILE - 1)) // TILE
+    with k.loop(low, high, TILE) as column:
         _unpack_weights(k, o, t, column)
         with k.loop(0, tiles) as tile:
             _multiply_tile(k, o, t, column, tile)
             _add_totals(k, t)
-            _store_tile(k, o, t, first + tile * _TILE, last, column, high)
+            _store_tile(k, o, t, first + tile * TILE, last, column, high)
 
 
 def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
     o = Operands(k, g, x, scale)
     t = _Tiles(k, o)
     by_columns = k.integer(9).differs(0)
-    row_low, row_high = k.share(o.rows, _TILE)
-    low, high = k.share(o.columns, _TILE)
+    row_low, row_high = k.share(o.rows, TILE)
+    low, high = k.share(o.columns, TILE)
     row_low, row_high = k.select(by_columns, k.constant(0), row_low), k.select(by_columns, o.rows, row_high)
     low, high = k.select(by_columns, low, k.constant(0)), k.select(by_columns, high, o.columns)
     _configure(k, t)
@@ -231,16 +213,16 @@ def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
         last = k.minimum(first + o.pass_rows, row_high)
         with k.loop(first, last) as row:
             _prepare_row(k, o, t, row, row - first)
-        with k.loop(last - first, (last - first + (_TILE - 1)) // _TILE * _TILE) as local:
+        with k.loop(last - first, (last - first + (TILE - 1)) // TILE * TILE) as local:
             _clear_row(k, o, t, local)
         _multiply_rows(k, o, t, first, last, low, high)
         with k.loop(first, last) as row, k.when(k.load(t.flags, row - first, _INT32).differs(0)):
             prepare_float(k, o, row, t.fixed)
             float_columns(k, o, [t.fixed], [row], low, high)
-    _intrinsic(k, "tilerelease")
+    instruction(k, "tilerelease")
 
 
 def tile_pass_rows(rows: int, depth: int) -> int:
     """Rows that a share prepares at once, a multiple of 16."""
-    fit = SCRATCH_BYTES // (PLANES * depth) // _TILE * _TILE
-    return max(_TILE, min(fit, 64, -(-rows // _TILE) * _TILE))
+    fit = SCRATCH_BYTES // (PLANES * depth) // TILE * TILE
+    return max(TILE, min(fit, 64, -(-rows // TILE) * TILE))

@@ -115,9 +115,7 @@ def group_scale(k: Emitter, f: Format, scales: Value, index: Value) -> Value:
     return k.splat(_fp8(k, code) if f.mode == "nvfp4" else _power_of_two(k, code), LANES)
 
 
-def group_values(
-    k: Emitter, f: Format, words: Value, scales: Value, biases: Value | None, group: Value
-) -> list[Value]:
+def group_values(k: Emitter, f: Format, words: Value, scales: Value, biases: Value | None, group: Value) -> list[Value]:
     """The values of a group, counted from the first of the matrix: vectors of 16 neighbours."""
     scale = group_scale(k, f, scales, group)
     bias = None if biases is None else k.splat(k.load(biases, group, f.scale), LANES)

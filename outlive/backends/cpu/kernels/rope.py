@@ -121,8 +121,7 @@ def _select_rope(reads: list, writes: list, params: Any) -> Selection | None:
         return None
     (batch, heads, length), width, half = source[0], x.shape[-1], params.dims // 2
     if offset.size not in (1, batch) or (
-        freqs is not None
-        and (freqs.dtype.name != "float32" or freqs.shape != (half,) or not freqs.contiguous)
+        freqs is not None and (freqs.dtype.name != "float32" or freqs.shape != (half,) or not freqs.contiguous)
     ):
         return None
     log_base = 0.0 if params.base is None else host_math.log(params.base)
