@@ -246,7 +246,7 @@ class MemoryMachine(RuleBasedStateMachine):
         assert self.device.ledger.quarantined == 0
 
 
-CHECKS = settings(max_examples=examples(500), stateful_step_count=30, deadline=None)
+CHECKS = settings(max_examples=examples(500), stateful_step_count=20, deadline=None)
 
 
 def test_ledger_never_passes_its_cap_and_adds_up():
