@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from outlive.backends.cpu.abi import record
+from outlive.backends.cpu.features import features
 from outlive.backends.cpu.kernels import library
 from outlive.backends.cpu.kernels.emit import STORAGES
 from outlive.backends.cpu.kernels.quantized_float import Geometry, write_float
@@ -194,8 +195,19 @@ def test_nan_in_a_row_stays_in_it(rng):
 
 
 def test_more_rows_are_left_to_blas():
-    a, b = np.zeros((17, 4), np.float32), np.zeros((4, 3), np.float32)
-    assert words_of("matmul", [a, b], [np.zeros((17, 3), np.float32)]) is None
+    a, b = np.zeros((65, 65), np.float32), np.zeros((65, 65), np.float32)
+    assert words_of("matmul", [a, b], [np.zeros((65, 65), np.float32)]) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_small_dense_products_have_the_bits_of_few_rows(rng, dtype):
+    a, b = rng.standard_normal((61, 63)).astype(dtype), rng.standard_normal((63, 64)).astype(dtype)
+    if words_of("matmul", [a, b], [np.zeros((61, 64), dtype)]) is None:
+        assert not features().avx512
+        return
+    got = run_one("matmul", [a, b], (61, 64), dtype)
+    assert_product(got, a, float64(b))
+    assert bits(run_one("matmul", [a[5:9], b], (4, 64), dtype)) == bits(got[5:9])
 
 
 @pytest.mark.parametrize("index_type", [np.int32, np.uint32, np.int64])

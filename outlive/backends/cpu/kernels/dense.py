@@ -1,5 +1,6 @@
-"""Dense products of at most 16 rows: a BLAS changes bits with the number of rows, these do not. (bfloat16 products of
-more rows take dense_tiles.py where the processor has tile registers.)
+"""Dense products of at most 16 rows, and small ones: a BLAS changes bits with the number of rows, these do not.
+
+bfloat16 products of more rows take dense_tiles.py where the processor has tile registers.
 
 Two forms, by the layout of the second operand. `dense_dot` (its columns are contiguous: a transposed weight): 16
 lane sums along the depth, lanes added by halves. `dense_axpy` (its rows are contiguous): one sum an element, in
@@ -23,6 +24,7 @@ from outlive.backends.cpu.pool import PARTS_PER_THREAD, thread_count
 ROWS_MAX = 16
 _PART_WORK = 1 << 16
 _TILES_PART_WORK = 1 << 20
+_SMALL_WORK = 1 << 18  # calling a BLAS costs more than it saves on so small a product
 _DOT_COLUMNS, _AXPY_VECTORS = 4, 4
 
 
@@ -146,7 +148,8 @@ def _select_matmul(reads: list, writes: list, params: Any) -> Selection | None:
     by_column = depth > 1 and b.strides[-2] == 1
     if not by_column and b.strides[-1] != 1 and columns > 1 and depth > 0:
         return None
-    if rows > ROWS_MAX:
+    small = features().avx512 and not by_column and rows * columns * depth <= _SMALL_WORK
+    if rows > ROWS_MAX and (storage is BF16 or not small):
         b_row = b.strides[-1] if by_column else b.strides[-2]
         return _select_tiles(storage, by_column, (batch[0], rows, columns, depth, row_stride, b_row, *batch[1]))
     form, write = ("dense_dot", _write_dot) if by_column else ("dense_axpy", _write_axpy)
