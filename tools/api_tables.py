@@ -52,8 +52,8 @@ def call(name: str, value: Any) -> str:
         return name
     parts = [
         str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
-        for parameter in inspect.signature(value).parameters.values()
-        if parameter.name != "stream" or name == "mx.synchronize"
+        for i, parameter in enumerate(inspect.signature(value).parameters.values())
+        if parameter.name != "stream" or not i  # as the first it is what the function is about
     ]
     return f"{name}({', '.join(parts)})"
 
