@@ -33,6 +33,9 @@ from outlive.ops.unary import abs, astype, erf, erfinv, exp, floor, log, log1p, 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
+BELOW_ONE_IN = {"float16": 1 - 2.0**-11, "bfloat16": 1 - 2.0**-8}
+"""The largest number below 1 of the half types: a draw rounds to it, not to 1."""
+
 LARGEST_WORD = float(2**32 - 1)
 BLOCK = 1 << 14
 """Counters of one step of a reference kernel: they stay in a core's cache."""
@@ -218,7 +221,7 @@ def uniform(
 ) -> array:
     """Numbers uniform in [low, high): `low`, `high` numbers or arrays that broadcast to `shape`; `dtype` a float type.
 
-    They are drawn in float32; rounding to `dtype` may reach `high`. Raises ValueError for other types, bounds that do not
+    They are drawn in float32 and rounded to `dtype`, below 1 in [0, 1). Raises ValueError for other types, bounds that do not
     broadcast, or something that is no key.
 
     >>> a = mx.random.uniform(2, 3, (100,), key=mx.random.key(7))
@@ -232,6 +235,8 @@ def uniform(
         raise ValueError(f"[uniform] Bounds of shapes {low.shape} and {high.shape} do not broadcast to {out}.")
     low, high = astype(low, dtypes.float32), astype(high, dtypes.float32)
     unit = _unit(out, _key("uniform", key), stream)
+    if kind.half:
+        unit = minimum(unit, BELOW_ONE_IN[kind.name])
     return astype(unit * (high - low) + low, kind, stream=stream)
 
 

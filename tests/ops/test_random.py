@@ -252,3 +252,8 @@ def test_batches_of_keys_equal_a_loop(draw):
     keys = np.array(mx.random.split(mx.random.key(3), 4))
     check_batching(draw, keys, axes=(0,))
     check_batching(draw, np.ascontiguousarray(keys.T), axes=(1,))
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_half_precision_draws_stay_below_one(dtype: mx.Dtype):
+    assert mx.random.uniform(shape=(200_000,), dtype=dtype, key=mx.random.key(0)).max().item() < 1
