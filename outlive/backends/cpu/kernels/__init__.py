@@ -47,4 +47,6 @@ def lookup(op_name: str, reads: list, writes: list, params: Any) -> Selection | 
     pointers of the operands that are present.
     """
     route = _routes().get(op_name)
-    return None if route is None else route(reads, writes, params)
+    if route is None or not any(operand.layout.size for operand in writes):
+        return None  # a result without elements leaves nothing to share among threads
+    return route(reads, writes, params)
