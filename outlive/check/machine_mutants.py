@@ -19,9 +19,9 @@ from outlive.backends.sim.arena import PATTERNS
 from outlive.backends.sim.choices import RandomChoices
 from outlive.check.explore import judge, schedule_seed
 from outlive.check.mutants import replaced
-from outlive.check.scenarios import battery
-from outlive.check.schedule import run_schedule
-from outlive.check.surroundings import exploring
+from outlive.check.scenarios import Scenario, battery
+from outlive.check.schedule import Outcome, run_schedule
+from outlive.check.surroundings import exploring, limited
 from outlive.check.trial import LIMIT_SCHEDULES, LIMIT_STEPS_TRIAL, expectation
 from outlive.runtime import allocator, buffer, command_buffer, encoder, ledger, runtime, stream
 
@@ -29,6 +29,7 @@ MODULES: tuple[ModuleType, ...] = (encoder, command_buffer, ledger, allocator, s
 """The modules whose statements are changed: encoder, command buffer and fence, ledger, allocator, stream, mailbox, owners."""
 
 LIMIT_SECONDS = 5
+"""CPU seconds of one schedule of a change: a healthy one takes some milliseconds."""
 
 EXCLUDED = {
     "Runtime.before_fork": "a schedule does not fork",
@@ -155,16 +156,23 @@ def survives(change: Change, seed: int = 1, limit: int = LIMIT_SCHEDULES) -> boo
         expected = expectation(index, scenario)
         choices = RandomChoices(schedule_seed(seed, index), scenario.faults)
         with replaced(change.owner, **{change.function: change.mutated}):
-            outcome = run_schedule(
-                scenario.program,
-                choices,
-                poison=PATTERNS[index % len(PATTERNS)],
-                cap=scenario.cap,
-                limit_steps=LIMIT_STEPS_TRIAL,
-            )
+            outcome = _run(scenario, choices, PATTERNS[index % len(PATTERNS)])
+        if outcome is None:
+            return False
         if judge(outcome, expected) is not None:
             return False
     return True
+
+
+def _run(scenario: Scenario, choices: RandomChoices, poison: int) -> Outcome | None:
+    """The outcome of a schedule of a changed runtime; None where it broke the checker's own frame, or took too long there."""
+    try:
+        with limited(LIMIT_SECONDS, "cpu"):
+            return run_schedule(
+                scenario.program, choices, poison=poison, cap=scenario.cap, limit_steps=LIMIT_STEPS_TRIAL
+            )
+    except Exception:  # noqa: BLE001  (raised while the schedule was set up or ended: seen, so killed)
+        return None
 
 
 class Tally(NamedTuple):

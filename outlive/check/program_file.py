@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import runpy
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from outlive.backends.sim.scheduler import Violation
+from outlive.check.surroundings import limited
 from outlive.graph.array import array
 from outlive.io.errors import UserError
 
@@ -56,7 +55,7 @@ class ProgramFile:
         printed = io.StringIO()
         status = ""
         values: dict[str, Any] = {}
-        with self._as_main(), self._limited(), contextlib.redirect_stdout(printed):
+        with self._as_main(), limited(self.limit_seconds), contextlib.redirect_stdout(printed):
             try:
                 values = runpy.run_path(str(self.path), run_name="__main__")
             except SystemExit as left:
@@ -77,24 +76,6 @@ class ProgramFile:
         finally:
             _watching.pop()
             sys.argv, sys.path[:] = argv, path
-
-    @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
-        """A schedule that takes too long in real time ends as a finding."""
-
-        def ring(number: int, frame: Any) -> None:
-            raise Violation(
-                "liveness", f"The program had not ended after {self.limit_seconds:g} s.",
-                "a loop that never calls the library, or a wait for something outside that the checker cannot see",
-            )  # fmt: skip
-
-        previous = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, self.limit_seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
 
     def notes(self, threads: Sequence[str]) -> list[str]:
         """What the check can and cannot say about a program like this."""

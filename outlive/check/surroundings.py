@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from outlive.backends.sim.fields import instrumented
+from outlive.backends.sim.fields import active, instrumented
+from outlive.backends.sim.scheduler import Violation
 
 _LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
 
@@ -53,6 +55,37 @@ def kept_apart(platform: Any) -> Iterator[None]:
         random.time = clock
         list.clear(random.state)
         list.extend(random.state, key)
+
+
+TIMERS = {"real": (signal.ITIMER_REAL, signal.SIGALRM), "cpu": (signal.ITIMER_VIRTUAL, signal.SIGVTALRM)}
+
+
+@contextlib.contextmanager
+def limited(seconds: float, clock: str = "real") -> Iterator[None]:
+    """A schedule that takes longer ends as a finding, whichever of its threads is running. `clock`: "real", or "cpu" time.
+
+    Only on the process's main thread, which alone gets signals.
+    """
+    timer, number = TIMERS[clock]
+
+    def ring(number: int, frame: Any) -> None:
+        violation = Violation(
+            "liveness",
+            f"The program had not ended after {seconds:g} s.",
+            "a loop that never calls the library, or a wait for something outside that the checker cannot see",
+        )
+        scheduler = active[0]
+        if scheduler is None or scheduler.current.index == 0:
+            raise violation
+        scheduler.stop_current(violation)
+
+    previous = signal.signal(number, ring)
+    signal.setitimer(timer, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(timer, 0)
+        signal.signal(number, previous)
 
 
 _depth = [0]

@@ -7,6 +7,7 @@ its steps happen at points, on whichever thread is there.
 from __future__ import annotations
 
 import _thread
+import ctypes
 import gc
 import traceback
 from collections.abc import Callable
@@ -313,6 +314,11 @@ class Scheduler:
         """Something was found: keep it, and end every thread of the schedule."""
         self._record(violation)
         raise Aborted
+
+    def stop_current(self, violation: Violation) -> None:
+        """End the thread that runs now, from a signal's handler: it may be in a loop that has no points."""
+        self._record(violation)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.current.ident), ctypes.py_object(Aborted))
 
     def end(self) -> None:
         """The main thread is done: end the other threads, one after the other."""
