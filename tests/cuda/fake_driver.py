@@ -8,6 +8,7 @@ while queued work names it is a finding, and is poisoned at once, so a buffer gi
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,7 @@ class FakeDriver:
         self._functions: dict[int, Callable[[list[int]], None]] = {}
         self._queued_pointers: list[set[int]] = []
         self._recorded: list[Any] | None = None
+        self._lock = threading.RLock()  # a real driver serves any number of threads
         self._next = 1000
 
     def _name(self) -> int:
@@ -108,7 +110,11 @@ class FakeDriver:
         return self._name()
 
     def record(self, event: int, stream: int) -> None:
-        self._events[event] = (stream, self._done[stream] + len(self._streams[stream]))
+        with self._lock:
+            self._events[event] = (stream, self._end(stream))
+
+    def _end(self, stream: int) -> int:
+        return self._done[stream] + len(self._streams[stream])
 
     def stream_wait(self, stream: int, event: int) -> None:
         other, position = self._events[event]
@@ -127,7 +133,8 @@ class FakeDriver:
     def synchronize(self, stream: int) -> None:
         self.calls.append("synchronize")
         self._check()
-        self._run_to(stream, self._done[stream] + len(self._streams[stream]))
+        with self._lock:
+            self._run_to(stream, self._end(stream))
         self._check()
 
     def write_counter(self, stream: int, address: int, value: int) -> None:
@@ -215,10 +222,11 @@ class FakeDriver:
         self._streams[stream].append(run)
 
     def _run_to(self, stream: int, position: int) -> None:
-        while self._done[stream] < position and self.fault != -1:
-            self._streams[stream].popleft()()
-            self._done[stream] += 1
-            self._check()
+        with self._lock:
+            while self._done[stream] < position and self.fault != -1:
+                self._streams[stream].popleft()()
+                self._done[stream] += 1
+                self._check()
 
 
 class FakeLibrary:

@@ -88,6 +88,8 @@ def cases() -> list[Case]:
         add("turned", lambda a: mx.contiguous(a.transpose(0, 2, 1)) + 0, (values((3, 65, 99), dtype, 5),), dtype)
         add("turned_cast", lambda a: a.T.astype(mx.float32), (values((65, 99), dtype, 5),), dtype)
         add("slice", lambda a: a[::-2, 3:] + a[0, 0], (values((7, 63), dtype, 5),), dtype)
+        add("block_out", lambda a: mx.slice(a, mx.array([-3, 1]), (0, 1), (2, 5)), (values((7, 63), dtype, 5),), dtype)
+        add("block_in", _updated, (values((7, 63), dtype, 5), values((2, 5), dtype, 6)), dtype)
         add("take", lambda a: a[mx.array([3, 0, 3])], (values((7, 63), dtype, 5),), dtype)
         add("assign", _assigned, (values((7, 63), dtype, 5),), dtype)
         add(
@@ -157,6 +159,10 @@ def fast_cases(add: Callable[..., None], dtype: str) -> None:
         add(f"attention_{mask}", attended, (heads, *keys), dtype)
     for reverse in (False, True):
         add(f"cumsum_{reverse}", lambda a, r=reverse: mx.cumsum(a, axis=1, reverse=r, inclusive=not r), (x,), dtype)
+
+
+def _updated(a: Any, b: Any) -> Any:
+    return mx.slice_update(a + 0, b, mx.array([60, 90]), (0, 1))
 
 
 def _assigned(a: Any) -> Any:

@@ -68,6 +68,12 @@ SAMPLE = {
     "copy of a transpose": (op("copy"), [operand((64, 320), bf16, (1, 64))], operand((64, 320), bf16)),
     "copy of strides": (op("copy"), [operand((7, 320), bf16, (641, 2))], X),
     "fill": (op("fill", value=3), [], X),
+    "a block in": (op("dynamic_slice_update", axes=(1,)), [operand((7, 3), bf16), operand((1,), dtypes.int32)], X),
+    "a block out": (
+        op("dynamic_slice", axes=(0, 1), size=(2, 3)),
+        [X, operand((2,), dtypes.int64)],
+        operand((2, 3), bf16),
+    ),
     "softmax": (op("softmax", axes=(1,)), [X], X),
     "rms_norm": (op("rms_norm", eps=1e-5), [X, operand((320,), f32)], X),
     "sum": (op("sum", axes=(0,)), [X], operand((320,), bf16)),

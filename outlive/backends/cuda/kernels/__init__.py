@@ -17,12 +17,22 @@ class Library:
     """Finds the compiled kernel of a call, and loads each once."""
 
     def __init__(self, device: CudaDevice) -> None:
-        from outlive.backends.cuda.kernels import attention, dense, elementwise, fused, quantized, rope, rows, scan
+        from outlive.backends.cuda.kernels import (
+            attention,
+            blocks,
+            dense,
+            elementwise,
+            fused,
+            quantized,
+            rope,
+            rows,
+            scan,
+        )
 
         self.device = device
         self.facts = device.facts
         self._elementwise = elementwise
-        self._routes = {**dense.ROUTES, **fused.ROUTES, **scan.ROUTES}
+        self._routes = {**blocks.ROUTES, **dense.ROUTES, **fused.ROUTES, **scan.ROUTES}
         self._aligned_routes = {**rows.ROUTES, **rope.ROUTES, **attention.ROUTES, **quantized.ROUTES}
         self._loaded: dict[CudaC | TritonKernel, tuple[int, Binary]] = {}
 

@@ -260,6 +260,34 @@ extern "C" __global__ void __launch_bounds__(256) {symbol}(
 """
 
 
+def block_kernel(symbol: str, moved: Type, start: Type, ndim: int, axes: tuple[int, ...], update: bool) -> str:
+    """A kernel that moves a block between an array of its own and its place in a larger one, which `start` holds on the
+    device: one number for each of `axes`, counted from the end if negative, moved so that the block lies inside.
+
+    Its words: pointers (source, start, target), the block's element count, then for each axis the block's length, the
+    larger array's length, and the strides of block and larger array. `update`: the larger array is the target.
+    """
+    numbers = "".join(f", i64 d{a}, i64 f{a}, i64 s{a}, i64 t{a}" for a in range(ndim))
+    places = "".join(
+        f"  {{ i64 at = (i64)start[{k}]; if (at < 0) at += f{a}; if (at > f{a} - d{a}) at = f{a} - d{a}; if (at < 0) at = 0; "
+        f"large += at * t{a}; }}\n"
+        for k, a in enumerate(axes)
+    )
+    walk = "".join(
+        f"  {{ const i64 q = rest / d{a}, c = rest - q * d{a}; rest = q; small += c * s{a}; large += c * t{a}; }}\n"
+        for a in range(ndim - 1, -1, -1)
+    )
+    target, source = ("large", "small") if update else ("small", "large")
+    return f"""{PRELUDE}
+extern "C" __global__ void __launch_bounds__(256) {symbol}(
+    const {moved.memory}* p0, const {start.memory}* start, {moved.memory}* out, i64 n{numbers}) {{
+  i64 rest = (i64)blockIdx.x * 256 + threadIdx.x, small = 0, large = 0;
+  if (rest >= n) return;
+{places}{walk}  out[{target}] = p0[{source}];
+}}
+"""
+
+
 def fill_kernel(symbol: str, size: int) -> str:
     """A kernel that writes one pattern of `size` bytes to n elements. Its words: pointer, pattern, n."""
     element = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[size]
