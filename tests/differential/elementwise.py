@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.differential.registry import OPS, Case, Draw, array, is_float, one_of, quiet, shape, wide, whole
+from tests.differential.registry import OPS, Case, Draw, array, is_float, one_of, quiet, shape, whole, wide
 from tests.reference.strategies import FLOATS, INTEGERS, NUMBERS, REALS, broadcastable
 from tests.reference.wire import Array, Call, Dtype
 
@@ -57,7 +57,7 @@ _LIBRARY: dict[str, tuple[Any, float, float]] = {
 @OPS.add(" ".join(_LIBRARY), examples=30)
 def _library(draw: Draw, name: str) -> Case:
     function, low, high = _LIBRARY[name]
-    dtype, a = _one(draw, name, (*FLOATS, "int32", "bool", "uint8"), low=low, high=high)
+    _dtype, a = _one(draw, name, (*FLOATS, "int32", "bool", "uint8"), low=low, high=high)
     return Case(Call(name, (a,)), truth=quiet(function, wide(a)), tolerance="exp")
 
 
@@ -65,25 +65,25 @@ def _library(draw: Draw, name: str) -> Case:
 def _erfinv(draw: Draw, name: str) -> Case:
     from scipy.special import erfinv
 
-    dtype, a = _one(draw, name, FLOATS, low=-1.0, high=1.0)
+    _dtype, a = _one(draw, name, FLOATS, low=-1.0, high=1.0)
     return Case(Call(name, (a,)), truth=quiet(erfinv, wide(a)))
 
 
 @OPS.add("round")
 def _round(draw: Draw, name: str) -> Case:
-    dtype, a = _one(draw, name, FLOATS, low=-100, high=100)
+    _dtype, a = _one(draw, name, FLOATS, low=-100, high=100)
     return Case(Call(name, (a,)))
 
 
 @OPS.add("bitwise_invert")
 def _invert(draw: Draw, name: str) -> Case:
-    dtype, a = _one(draw, name, ("bool", *INTEGERS, "float32"))
+    _dtype, a = _one(draw, name, ("bool", *INTEGERS, "float32"))
     return Case(Call(name, (a,)))
 
 
 @OPS.add("nan_to_num")
 def _nan_to_num(draw: Draw, name: str) -> Case:
-    dtype, a = _one(draw, name, REALS)
+    _dtype, a = _one(draw, name, REALS)
     replaced = {key: one_of(draw, 1.5, -2.0) for key in ("posinf", "neginf") if draw(st.booleans())}
     return Case(Call(name, (a, one_of(draw, 0.0, 3.0)), replaced))
 
@@ -115,18 +115,23 @@ def _exact_of_two(draw: Draw, name: str) -> Case:
 
 @OPS.add("divide arctan2 atan2 logaddexp", examples=30)
 def _inexact_of_two(draw: Draw, name: str) -> Case:
-    dtype, a, b = _two(draw, (*FLOATS, "int32", "bool"))
+    _dtype, a, b = _two(draw, (*FLOATS, "int32", "bool"))
     function = {"divide": np.divide, "logaddexp": np.logaddexp}.get(name, np.arctan2)
     other = wide(b) if isinstance(b, Array) else float(b)
     truth = quiet(function, wide(a), other)
     if name == "logaddexp":  # near zero its error is that of its terms
-        return Case(Call(name, (a, b)), truth=truth, magnitude=quiet(np.maximum, np.abs(wide(a)), np.abs(other)), tolerance="sum")
+        return Case(
+            Call(name, (a, b)),
+            truth=truth,
+            magnitude=quiet(np.maximum, np.abs(wide(a)), np.abs(other)),
+            tolerance="sum",
+        )
     return Case(Call(name, (a, b)), truth=truth, tolerance="exp")
 
 
 @OPS.add("bitwise_and bitwise_or bitwise_xor")
 def _bits(draw: Draw, name: str) -> Case:
-    dtype, a, b = _two(draw, ("bool", *INTEGERS))
+    _dtype, a, b = _two(draw, ("bool", *INTEGERS))
     return Case(Call(name, (a, b)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.differential.registry import OPS, Case, Draw, array, axis, one_of, quiet, shape, wide, whole
+from tests.differential.registry import OPS, Case, Draw, array, axis, one_of, quiet, shape, whole, wide
 from tests.reference.strategies import FLOATS
 from tests.reference.wire import Array, Call, Dtype, Program
 

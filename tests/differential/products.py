@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import outlive.core as mx
-from tests.differential.registry import OPS, Case, Draw, array, one_of, quiet, shape, wide, whole
+from tests.differential.registry import OPS, Case, Draw, array, one_of, quiet, shape, whole, wide
 from tests.reference.strategies import FLOATS
 from tests.reference.wire import Array, Call, Program
 

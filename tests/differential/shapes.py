@@ -137,7 +137,7 @@ def _repeat(draw: Draw, name: str) -> Case:
 
 @OPS.add("tile")
 def _tile(draw: Draw, name: str) -> Case:
-    a, ndim = _any(draw, elements_max=32)
+    a, _ndim = _any(draw, elements_max=32)
     return Case(Call(name, (a, one_of(draw, 2, [], [2], [1, 2, 3], [2, 1]))))
 
 
