@@ -15,6 +15,15 @@ from outlive.check.report import decode_schedule
 from outlive.io.errors import UserError
 
 
+TABLE_HEAD = """# Mutants
+
+Known faults of the runtime, each switched on in turn while the checker runs its battery of small programs: how many
+schedules it took to catch it (median and maximum of the trials), by which oracle, and in which program first. Written
+by `outlive check --mutants --table FILE`.
+
+"""
+
+
 def check_file(
     path: str,
     arguments: Sequence[str] = (),
@@ -85,6 +94,6 @@ def check_mutants(trials: int, seed: int, table_path: str | None = None) -> int:
 
     verdicts = try_mutants(trials=trials, seed=seed, tell=tell)
     if table_path is not None:
-        Path(table_path).write_text(table(verdicts) + "\n", encoding="utf-8")
+        Path(table_path).write_text(f"{TABLE_HEAD}{table(verdicts)}\n\n{summary(verdicts)}.\n", encoding="utf-8")
     sys.stdout.write(summary(verdicts) + "\n")
     return 0 if all(v.caught for v in verdicts) else 1
