@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 from outlive import __version__
-from outlive.lm.store import MANIFEST, cache_folder, models_folder
+from outlive.lm.store import cache_folder
 
-_LIBRARIES = ("numpy", "ml_dtypes", "numba", "llvmlite", "gguf", "tokenizers", "jinja2", "safetensors", "typer", "rich")
+_LIBRARIES = (
+    "numpy",
+    "ml_dtypes",
+    "numba",
+    "llvmlite",
+    "gguf",
+    "tokenizers",
+    "jinja2",
+    "safetensors",
+    "huggingface_hub",
+    "typer",
+    "rich",
+)
 
 
-def doctor() -> None:
-    """Print one line a fact, in sections."""
-    for title, lines in (
-        ("versions", _versions()),
-        ("machine", _machine()),
-        ("devices", _devices()),
-        ("caches", _caches()),
-    ):
+def doctor(as_json: bool = False) -> None:
+    """Print one line a fact, in sections; or an object of lists of lines."""
+    sections = {"versions": _versions, "machine": _machine, "devices": _devices, "caches": _caches}
+    if as_json:
+        print(json.dumps({title: list(_told(lines())) for title, lines in sections.items()}, indent=1))
+        return
+    for title, lines in sections.items():
         print(f"{title}:")
-        try:
-            for line in lines:
-                print(f"  {line}")
-        except ImportError as error:  # a missing library must not hide what else there is to say
-            print(f"  {error}: install outlive again with pip")
-        except ValueError as error:  # nor an environment variable without meaning, which says so itself
-            print(f"  {error}")
+        for line in _told(lines()):
+            print(f"  {line}")
+
+
+def _told(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of a section; what keeps it from going on is its last one."""
+    try:
+        yield from lines
+    except ImportError as error:  # a missing library must not hide what else there is to say
+        yield f"{error}: install outlive again with pip"
+    except ValueError as error:  # nor an environment variable without meaning, which says so itself
+        yield str(error)
 
 
 def _versions() -> Iterator[str]:
@@ -84,11 +101,12 @@ def _caches() -> Iterator[str]:
 
     yield f"folder: {cache_folder()} ({_writability(cache_folder())})"
     yield cache_status()
-    manifests = sorted(models_folder().glob(f"*/{MANIFEST}"))
-    yield f"models: {len(manifests)} in {models_folder()}"
-    for manifest in manifests:
-        size = sum(file.stat().st_size for file in manifest.parent.iterdir())
-        yield f"  {manifest.parent.name}: {size / 1e6:.1f} MB"
+    from outlive.lm.library import cached_models
+
+    found = cached_models()
+    yield f"models: {len(found)}, {sum(model.nbytes for model in found) / 1e6:.1f} MB (see 'outlive models')"
+    for model in found:
+        yield f"  {model.source}: {model.nbytes / 1e6:.1f} MB in {model.path}"
 
 
 def _writability(folder: Path) -> str:

