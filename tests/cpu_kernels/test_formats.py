@@ -107,6 +107,25 @@ def test_nan_stays_in_its_row_and_in_its_column(rng, rows, value):
     assert not np.isfinite(found[~rest]).any()
 
 
+@pytest.mark.parametrize(("mode", "group"), [("mxfp4", 32), ("nvfp4", 16)])
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("value", [NAN, INF, 1e35])
+def test_extreme_rows_take_the_float_order_and_leave_the_others_alone(rng, mode, group, rows, value):
+    w = coded(rng, mode, 4, group, (19, 192))
+    x = rng.standard_normal((rows, 192)).astype(np.float32)
+    clean = multiply(x, w)
+    x[2, 77] = value
+    found = multiply(x, w)
+    others = [r for r in range(rows) if r != 2]
+    assert bits(found[others]) == bits(clean[others])
+    with np.errstate(invalid="ignore"):
+        want = float64(x[2]) @ w.value.T
+    if np.isfinite(value):
+        assert_product(found[2:3], x[2:3], w.value.T)
+    else:
+        np.testing.assert_array_equal(found[2], want.astype(np.float32))
+
+
 # -- experts ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Routes of products with quantized weights, x @ w^T: which order and which registers a call takes.
 
 A format has one order class, whatever a call's number of rows and the processor's registers: on x86-64 `q_groups` for
-affine weights of 2, 4 and 8 bits (elsewhere `q_float`), and `q_values` for every other format.
+affine weights of 2, 4 and 8 bits (elsewhere `q_float`) and for E2M1 weights, and `q_values` for every other format.
 """
 
 from __future__ import annotations
@@ -41,6 +41,17 @@ def affine(reads: list, params: Any) -> tuple[int, int, Storage, Storage] | None
     return bits, group, x_type, scale_type
 
 
+def _fp4(reads: list, params: Any) -> tuple[Geometry, Storage, Storage] | None:
+    """(geometry, x's type, scales' type) of a product with E2M1 weights in exact integers, else None."""
+    x_type = STORAGES.get(reads[0].layout.dtype.name)
+    if params.mode not in ("mxfp4", "nvfp4") or not features().avx2 or x_type is None or x_type.compute != FLOAT:
+        return None
+    f = format_of(reads, params)
+    if f is None or not reads[0].layout.contiguous:
+        return None
+    return Geometry(f.bits, f.group, f.mode), x_type, f.scale
+
+
 def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
     x, w, out = reads[0].layout, reads[1].layout, writes[0].layout
     if not params.transpose or len(w.shape) != 2 or not out.contiguous or not x.shape:
@@ -54,12 +65,20 @@ def _select_product(reads: list, writes: list, params: Any) -> Selection | None:
 def select_rows(reads: list, params: Any, rows: int, columns: int, depth: int) -> Selection | None:
     """The kernel of `rows` rows of x times one matrix of the weights; reads: x, words, scales, and biases."""
     known = affine(reads, params)
-    if known is None:
-        return _select_panels(reads, params, rows, columns, depth)
-    bits, group, x_type, scale_type = known
-    g = Geometry(bits, group)
+    if known is not None:
+        bits, group, x_type, scale_type = known
+        return _select_groups(Geometry(bits, group), x_type, scale_type, rows, columns, depth)
+    fp4 = _fp4(reads, params)
+    if fp4 is not None:
+        return _select_groups(*fp4, rows, columns, depth)
+    return _select_panels(reads, params, rows, columns, depth)
+
+
+def _select_groups(g: Geometry, x_type: Storage, scale_type: Storage, rows: int, columns: int, depth: int) -> Selection:
+    """The kernel in exact integers that suits rows and processor."""
     parts = rows * columns * depth // _PART_WORK
-    fits = depth <= TILE_DEPTH_MAX and group >= LANES * g.subplanes
+    # smaller groups than a vector of each subplane come in the one size that tiles know: 16 of two subplanes
+    fits = depth <= TILE_DEPTH_MAX and (g.group >= LANES * g.subplanes or g.group == LANES)
     if rows >= ROWS_OF_TILES and features().amx and fits:
         kind, write, order = "q_tiles", write_tiles, "q_groups"
         row_tiles = -(-rows // LANES)
@@ -72,8 +91,9 @@ def select_rows(reads: list, params: Any, rows: int, columns: int, depth: int) -
             kind, write, order = "q_planes", write_planes, "q_groups"
         parts = min(parts, columns)
         words = (rows, columns, depth, max(1, min(rows, _SCRATCH_BYTES // (4 * depth))))
-    name = f"{kind}_{bits}b{group}_{x_type.name}_{scale_type.name}"
-    kernel = library.compiled(name, lambda k: write(k, g, x_type, scale_type), f"{order}_{bits}b{group}")
+    form = f"{'' if g.affine else g.mode}{g.bits}b{g.group}"
+    name = f"{kind}_{form}_{x_type.name}_{scale_type.name}"
+    kernel = library.compiled(name, lambda k: write(k, g, x_type, scale_type), f"{order}_{form}")
     return kernel, (SHARE_PER_THREAD | parts if parts > 1 else 0), words
 
 

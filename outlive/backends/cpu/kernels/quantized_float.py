@@ -31,11 +31,11 @@ _INT32 = STORAGES["int32"]
 class Geometry:
     """Sizes that follow from bits and group: per_word elements of a word, chunk elements of 16 words, subplanes
     elements of a byte, byte_mask an element's bits in each byte of a 32-bit number, fixed_bits the exponent of x's
-    largest fixed-point number.
+    largest fixed-point number. mode: affine, or one whose codes are E2M1 (quantized_fp4.py), without biases.
     """
 
-    def __init__(self, bits: int, group: int) -> None:
-        self.bits, self.group = bits, group
+    def __init__(self, bits: int, group: int, mode: str = "affine") -> None:
+        self.bits, self.group, self.mode = bits, group, mode
         self.per_word = 32 // bits
         self.chunk = LANES * self.per_word
         self.subplanes = 8 // bits
@@ -43,6 +43,10 @@ class Geometry:
         self.byte_mask = mask - (1 << 32) if mask >> 31 else mask
         # 8-bit weights fill an unsigned byte, so there x's digits are all signed, and the highest must not reach 128
         self.fixed_bits = 22 if bits < 8 else 21
+
+    @property
+    def affine(self) -> bool:
+        return self.mode == "affine"
 
     def lane_groups(self) -> list[int]:
         """Which of a chunk's groups each lane belongs to."""
@@ -54,8 +58,11 @@ class Operands:
 
     def __init__(self, k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
         self.g, self.x_type, self.scale_type = g, x, scale
-        self.x, self.w, self.scales, self.biases, self.out = (k.pointer(i) for i in range(5))
-        self.rows, self.columns, self.depth, self.pass_rows = (k.integer(5 + i) for i in range(4))
+        self.pointers = 5 if g.affine else 4
+        pointers = [k.pointer(i) for i in range(self.pointers)]
+        self.x, self.w, self.scales = pointers[:3]
+        self.biases, self.out = pointers[-2:]  # biases: of affine weights alone
+        self.rows, self.columns, self.depth, self.pass_rows = (k.integer(self.pointers + i) for i in range(4))
         self.words = self.depth // g.per_word
         self.groups = self.depth // g.group
         self.chunks = (self.depth + (g.chunk - 1)) // g.chunk

@@ -23,8 +23,9 @@ from outlive.backends.cpu.kernels.emit import (
     row_blocks,
     vector,
 )
-from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, prepare_group, whole_sum
-from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands, float_columns, prepare_float
+from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, extreme_row, prepare_group, whole_sum
+from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands
+from outlive.backends.cpu.kernels.quantized_fp4 import OFFSET, half_scale, twice
 
 _INT32, _UINT8 = STORAGES["int32"], STORAGES["uint8"]
 _AHEAD_WORDS = 1024  # weights stream: the next columns' lines are asked for 4 KB ahead
@@ -35,7 +36,8 @@ class _Planes:
     """Where a row's prepared x lies in the scratch memory.
 
     A chunk has `subplanes` x 3 vectors of 64 bytes, highest byte plane first; then come a float32 unit and a
-    float32 sum a group, both padded to 16 groups. block: chunks of 16 groups. fixed: one row's fixed-point numbers
+    float32 sum a group, both padded to 16 groups (without biases, what the offset of the weights added to the sums of
+    the highest plane, an integer, takes the sum's place). block: chunks of 16 groups. fixed: one row's fixed-point numbers
     before they are cut into bytes.
     """
 
@@ -67,7 +69,10 @@ def _prepare_row(k: Emitter, o: Operands, p: _Planes, row: Value, place: Value) 
         prepared = prepare_group(k, o, p.fixed, row, group)
         flag.set(flag.get() | prepared.outside.convert(I32, signed=False))
         k.store(k.address(place, p.units_at), group, prepared.unit, F32)
-        k.store(k.address(place, p.sums_at), group, prepared.total, F32)
+        if o.g.affine:
+            k.store(k.address(place, p.sums_at), group, prepared.total, F32)
+        else:
+            k.store(k.address(place, p.sums_at), group, prepared.high * OFFSET, _INT32)
     k.store(k.address(place, p.flag_at), 0, flag.get(), _INT32)
     unit = LANES * o.g.subplanes
     with k.loop(0, o.padded // unit) as step:
@@ -120,12 +125,20 @@ def _dot_sums(k: Emitter, g: Geometry, n: int, q: list[Value], x: list[Value], s
     return start
 
 
-def _chunk_sums(k: Emitter, g: Geometry, planes: Value, q: list[Value]) -> tuple[Value, Value]:
+def _weights(k: Emitter, g: Geometry, packed: Value) -> tuple[list[Value], list[Value]]:
+    """The bytes of the weights, a vector a subplane: as the highest plane of x wants them, and as the others do."""
+    q = [(packed >> (g.bits * s)) & g.byte_mask for s in range(g.subplanes)]
+    if g.affine:
+        return q, q
+    return [twice(k, codes, OFFSET) for codes in q], [twice(k, codes) for codes in q]
+
+
+def _chunk_sums(k: Emitter, g: Geometry, planes: Value, q: tuple[list[Value], list[Value]]) -> tuple[Value, Value]:
     """For each word of a chunk the sums of q times x's high plane, and times 256 * middle + low."""
 
     def plane(n: int, start: Value) -> Value:
         x = [k.load(planes, 64 * (n * g.subplanes + s), _UINT8, 64) for s in range(g.subplanes)]
-        return _dot_sums(k, g, n, q, x, start)
+        return _dot_sums(k, g, n, q[min(n, 1)], x, start)
 
     zero = k.constant(0, vector(I32, LANES))
     return plane(0, zero), plane(2, plane(1, zero) << 8)
@@ -148,7 +161,7 @@ class _Column:
         at = self.column * self.o.words + chunk * LANES
         packed = k.load(self.o.w, at, _INT32, LANES, mask)
         k.prefetch(self.o.w, at + _AHEAD_WORDS, 4)
-        q = [(packed >> (g.bits * s)) & g.byte_mask for s in range(g.subplanes)]
+        q = _weights(k, g, packed)
         return [_chunk_sums(k, g, k.address(place, chunk * self.p.chunk_bytes), q) for place in self.places]
 
     def guarded_chunk(self, chunk: Value) -> list[tuple[Value, Value]]:
@@ -178,12 +191,20 @@ class _Column:
         k, o, p = self.k, self.o, self.p
         mask = k.first_lanes(o.groups - block * LANES) if cut else None
         at = self.column * o.groups + block * LANES
-        scale, bias = (k.load(base, at, o.scale_type, LANES, mask) for base in (o.scales, o.biases))
+        scale = k.load(o.scales, at, o.scale_type, LANES, mask)
+        if o.g.affine:
+            bias = k.load(o.biases, at, o.scale_type, LANES, mask)
+        else:
+            scale = half_scale(k, o.g.mode, scale)
+            scale = scale if mask is None else k.select(mask, scale, 0.0)
         sums = self.group_sums(block * p.block, p.block, cut)
         for place, total, (high, rest) in zip(self.places, self.totals, sums, strict=True):
             unit = k.load(k.address(place, p.units_at), block * LANES, F32, LANES)
-            group_sum = k.load(k.address(place, p.sums_at), block * LANES, F32, LANES)
-            value = k.fma(bias, group_sum, total.get())
+            extra = k.load(k.address(place, p.sums_at), block * LANES, F32 if o.g.affine else _INT32, LANES)
+            if o.g.affine:
+                value = k.fma(bias, extra, total.get())
+            else:
+                value, high = total.get(), high - extra
             total.set(k.fma(whole_sum(k, high, rest), scale * unit, value))
 
     def write(self, rows: list[Value]) -> None:
@@ -215,5 +236,4 @@ def write_planes(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
         with k.loop(first, last) as row:
             flagged = k.load(k.address(p.row(row - first), p.flag_at), 0, _INT32)
             with k.when(flagged.differs(0)):
-                prepare_float(k, o, row, p.fixed)
-                float_columns(k, o, [p.fixed], [row], low, high)
+                extreme_row(k, o, p.fixed, row, low, high)

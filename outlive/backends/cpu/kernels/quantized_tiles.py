@@ -22,8 +22,9 @@ from outlive.backends.cpu.kernels.emit import (
     transposed,
     vector,
 )
-from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, prepare_group, whole_sum
-from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands, float_columns, prepare_float
+from outlive.backends.cpu.kernels.quantized_fixed import PLANES, digits, extreme_row, prepare_group, whole_sum
+from outlive.backends.cpu.kernels.quantized_float import Geometry, Operands
+from outlive.backends.cpu.kernels.quantized_fp4 import half_scale, twice
 from outlive.backends.cpu.kernels.tiles import TILE, TILE_BYTES, configure, instruction
 
 _INT32 = STORAGES["int32"]
@@ -51,6 +52,8 @@ class _Tiles:
         self.sums = k.scratch(self.row_tiles * o.groups * (TILE * 4))
         self.flags = k.scratch(o.pass_rows * 4)
         self.weights = k.scratch(o.groups * (o.g.group * TILE))
+        if not o.g.affine:
+            self.scales = k.scratch(o.groups * (TILE * 4))
         self.fixed = k.scratch(o.padded * 4)
         self.products = k.scratch(k.constant(PLANES * TILE_BYTES))
         self.totals = k.scratch(k.constant(LANES * TILE_BYTES))
@@ -60,6 +63,14 @@ def _configure(k: Emitter, t: _Tiles) -> None:
     sums = dict.fromkeys(range(PLANES), (TILE, 64))
     planes = {_X + plane: (t.step // 4, 64) for plane in range(PLANES)}
     configure(k, {**sums, **planes, _WEIGHTS: (TILE, t.step)})
+
+
+def _by_subplane(k: Emitter, o: Operands, t: _Tiles, first: Value) -> list[Value]:
+    """Fixed-point numbers from one on, those of each subplane: 16 each, or what a group has."""
+    if o.g.group < LANES * o.g.subplanes:
+        values = k.load(t.fixed, first, _INT32, LANES)
+        return [values.shuffle(list(range(s, LANES, o.g.subplanes))) for s in range(o.g.subplanes)]
+    return deinterleave([k.load(t.fixed, first + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)])
 
 
 def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -> None:
@@ -75,14 +86,11 @@ def _prepare_row(k: Emitter, o: Operands, t: _Tiles, row: Value, local: Value) -
         block = k.address(t.planes, tile * t.tile_bytes + group * (t.plane_bytes * PLANES) + lane * 4)
         subplane_bytes = o.g.group // o.g.subplanes
         for unit in range(0, o.g.group, LANES * o.g.subplanes):
-            vectors = [
-                k.load(t.fixed, group * o.g.group + unit + n * LANES, _INT32, LANES) for n in range(o.g.subplanes)
-            ]
-            for s, values in enumerate(deinterleave(vectors)):
+            for s, values in enumerate(_by_subplane(k, o, t, group * o.g.group + unit)):
                 first = s * subplane_bytes + unit // o.g.subplanes  # place in the group's order of bytes
                 for plane, digit in enumerate(digits(k, o.g, values)):
                     quads = digit.convert(I8).bitcast(I32)
-                    for n in range(4):
+                    for n in range(values.lanes // 4):
                         k.store(block, (plane * t.plane_bytes + (first + 4 * n) * TILE) // 4, quads.lane(n), _INT32)
     k.store(t.flags, local, flag.get(), _INT32)
 
@@ -113,7 +121,12 @@ def _unpack_weights(k: Emitter, o: Operands, t: _Tiles, first: Value) -> None:
                 for s in range(o.g.subplanes):
                     start = s * packed_bytes + first_byte
                     place = start // t.step * (t.step * TILE) + start % t.step
-                    k.store(k.address(target, place), 0, ((packed >> (o.g.bits * s)) & o.g.byte_mask), _INT32)
+                    q = (packed >> (o.g.bits * s)) & o.g.byte_mask
+                    q = q if o.g.affine else twice(k, q).bitcast(I32)
+                    k.store(k.address(target, place), 0, q, _INT32)
+            if not o.g.affine:
+                code = k.load(o.scales, column * o.groups + group, o.scale_type)
+                k.store(t.scales, group * TILE + lane, half_scale(k, o.g.mode, code), F32)
 
 
 def _multiply_group(k: Emitter, o: Operands, t: _Tiles, planes: Value, weights: Value) -> None:
@@ -127,7 +140,8 @@ def _multiply_group(k: Emitter, o: Operands, t: _Tiles, planes: Value, weights: 
         for plane in range(PLANES):
             place = k.address(planes, plane * t.plane_bytes + step * t.step * TILE)
             instruction(k, "tileloadd64", _X + plane, place, row)
-            product = "tdpbusd" if plane == 0 or o.g.bits == 8 else "tdpbuud"
+            signed_x = plane == 0 or o.g.bits == 8
+            product = f"tdpb{'u' if o.g.affine else 's'}{'s' if signed_x else 'u'}d"
             instruction(k, product, plane, _WEIGHTS, _X + plane)
     for plane in range(PLANES):
         instruction(k, "tilestored64", plane, k.address(t.products, plane * TILE_BYTES), row)
@@ -140,13 +154,16 @@ def _add_group(k: Emitter, o: Operands, t: _Tiles, first: Value, group: Value, t
     totals = k.address(t.totals, group % LANES * TILE_BYTES)
     for lane in range(TILE):
         column = k.minimum(first + lane, o.columns - 1) * o.groups + group
-        scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
-        bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
+        if o.g.affine:
+            scale = k.splat(k.load(o.scales, column, o.scale_type), LANES)
+            bias = k.splat(k.load(o.biases, column, o.scale_type), LANES)
+        else:
+            scale = k.splat(k.load(t.scales, group * TILE + lane, F32), LANES)
         high, middle, low = (
             k.load(t.products, plane * (TILE_BYTES // 4) + lane * LANES, _INT32, LANES) for plane in range(PLANES)
         )
         before = k.constant(0.0, vector(FLOAT, LANES)) if fresh else k.load(totals, lane * LANES, F32, LANES)
-        total = k.fma(bias, row_sum, before)
+        total = k.fma(bias, row_sum, before) if o.g.affine else before
         total = k.fma(whole_sum(k, high, (middle << 8) + low), scale * unit, total)
         k.store(totals, lane * LANES, total, F32)
 
@@ -203,7 +220,7 @@ def _multiply_rows(k: Emitter, o: Operands, t: _Tiles, first: Value, last: Value
 def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
     o = Operands(k, g, x, scale)
     t = _Tiles(k, o)
-    by_columns = k.integer(9).differs(0)
+    by_columns = k.integer(o.pointers + 4).differs(0)
     row_low, row_high = k.share(o.rows, TILE)
     low, high = k.share(o.columns, TILE)
     row_low, row_high = k.select(by_columns, k.constant(0), row_low), k.select(by_columns, o.rows, row_high)
@@ -217,8 +234,7 @@ def write_tiles(k: Emitter, g: Geometry, x: Storage, scale: Storage) -> None:
             _clear_row(k, o, t, local)
         _multiply_rows(k, o, t, first, last, low, high)
         with k.loop(first, last) as row, k.when(k.load(t.flags, row - first, _INT32).differs(0)):
-            prepare_float(k, o, row, t.fixed)
-            float_columns(k, o, [t.fixed], [row], low, high)
+            extreme_row(k, o, t.fixed, row, low, high)
     instruction(k, "tilerelease")
 
 

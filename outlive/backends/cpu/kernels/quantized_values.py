@@ -93,7 +93,7 @@ def _fp4(k: Emitter, codes: Value) -> Value:
     return ((twice.convert(FLOAT) * 0.5).bitcast(I32) | ((codes & 8) << 28)).bitcast(FLOAT)
 
 
-def _fp8(k: Emitter, codes: Value) -> Value:
+def fp8(k: Emitter, codes: Value) -> Value:
     """E4M3 codes (32-bit integers) as float32: their bits are those of a half 2^8 times smaller, save NaN."""
     magnitude = codes & 0x7F
     half = ((magnitude << 7) | ((codes & 0x80) << 8)).convert(I16).bitcast(HALF)
@@ -101,7 +101,7 @@ def _fp8(k: Emitter, codes: Value) -> Value:
     return k.select(magnitude.equals(0x7F), float("nan"), value)
 
 
-def _power_of_two(k: Emitter, code: Value) -> Value:
+def power_of_two(k: Emitter, code: Value) -> Value:
     """An E8M0 code (a 32-bit integer) as float32; 0 is 2^-127, which is subnormal, and 255 is NaN."""
     bits = k.select(code.equals(0), 0x00400000, code << 23)
     return k.select(code.equals(255), k.constant(_NAN, code.type), bits).bitcast(FLOAT)
@@ -112,7 +112,7 @@ def group_scale(k: Emitter, f: Format, scales: Value, index: Value) -> Value:
     if f.biased:
         return k.splat(k.load(scales, index, f.scale), LANES)
     code = k.load(scales, index, f.scale).convert(I32, signed=False)
-    return k.splat(_fp8(k, code) if f.mode == "nvfp4" else _power_of_two(k, code), LANES)
+    return k.splat(fp8(k, code) if f.mode == "nvfp4" else power_of_two(k, code), LANES)
 
 
 def group_values(k: Emitter, f: Format, words: Value, scales: Value, biases: Value | None, group: Value) -> list[Value]:
@@ -125,5 +125,5 @@ def group_values(k: Emitter, f: Format, words: Value, scales: Value, biases: Val
         if bias is not None:
             made.append(k.fma(scale, codes.convert(FLOAT), bias))
         else:
-            made.append((_fp8(k, codes) if f.mode == "mxfp8" else _fp4(k, codes)) * scale)
+            made.append((fp8(k, codes) if f.mode == "mxfp8" else _fp4(k, codes)) * scale)
     return made
