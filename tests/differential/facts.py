@@ -138,10 +138,12 @@ _OPERATORS = {
     "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_NOT_REFLECTED = ("matmul", "and", "or", "xor", "lshift", "rshift", *_COMPARISONS)
 _FORMS = [
     *(f"array.__{n}__" for n in _OPERATORS),
-    *(f"array.__{s}{n}__" for n in _OPERATORS if n not in _COMPARISONS for s in "ri" if (s, n) not in (("r", "matmul"), ("r", "and"), ("r", "or"), ("r", "xor"), ("r", "lshift"), ("r", "rshift"))),
-]  # fmt: skip
+    *(f"array.__i{n}__" for n in _OPERATORS if n not in _COMPARISONS),
+    *(f"array.__r{n}__" for n in _OPERATORS if n not in _NOT_REFLECTED),
+]
 
 
 @OPS.add(" ".join(_FORMS), examples=15)
@@ -218,3 +220,22 @@ _CONSTANTS = ("e", "pi", "euler_gamma", "inf", "nan", "newaxis")
 @OPS.add(" ".join(_CONSTANTS), examples=1)
 def _constants(draw: Draw, name: str) -> Case:
     return Case(Program(f"out = mx.{name}"))
+
+
+@OPS.add("array.__div__ array.__rdiv__", examples=5)
+def _old_division(draw: Draw, name: str) -> Case:
+    a = array(draw, "float32", (2, 3), special=False, low=1, high=4)
+    return Case(Program(f"out = a.{name[6:]}(2.0)", {"a": a}), tolerance="divide")
+
+
+@OPS.add(
+    "distributed.all_gather distributed.all_max distributed.all_min distributed.all_sum distributed.sum_scatter "
+    "distributed.init distributed.is_available",
+    examples=5,
+)
+def _alone(draw: Draw, name: str) -> Case:
+    if name == "distributed.init":
+        return Case(Program("g = mx.distributed.init()\nout = [g.rank(), g.size()]"))
+    if name == "distributed.is_available":
+        return Case(Program(f"out = mx.distributed.is_available({one_of(draw, 'mpi', 'nccl')!r})"))
+    return Case(Call(name, (array(draw, "float32", shape(draw, rank_min=1), special=False),)))

@@ -178,7 +178,8 @@ def _of_symmetric(draw: Draw, name: str) -> Case:
 
 _FACTORS = {
     "linalg.qr": "q, r = mx.linalg.qr(a)\nout = [mx.abs(r), q @ r, list(q.shape)]",
-    "linalg.svd": "u, s, v = mx.linalg.svd(a)\nk = s.shape[-1]\nout = [s, (u[..., :k] * s[..., None, :]) @ v[..., :k, :], list(u.shape), list(v.shape)]",
+    "linalg.svd": "u, s, v = mx.linalg.svd(a)\nk = s.shape[-1]\n"
+    "out = [s, (u[..., :k] * s[..., None, :]) @ v[..., :k, :], list(u.shape), list(v.shape)]",
     "linalg.lu": "p, l, u = mx.linalg.lu(a)\nout = [p, l, u]",
     "linalg.lu_factor": "lu, p = mx.linalg.lu_factor(a)\nout = [lu, p]",
     "linalg.eigh": "w, v = mx.linalg.eigh(a + a.swapaxes(-1, -2))\nout = [w, (v * w[..., None, :]) @ v.swapaxes(-1, -2)]",

@@ -242,6 +242,29 @@ def _gather_qmm(draw: Draw, name: str) -> Case:
     return _of_unpacked(_GATHER_QMM, inputs, name, wide(x), values.swapaxes(-1, -2))
 
 
+_QQMM = """
+packed = mx.quantize(w, mode=mode)[:2]
+out = mx.qqmm(x, *packed, mode=mode)
+"""
+_GATHER_QQMM = """
+packed = mx.quantize(w, mode=mode)[:2]
+out = mx.gather_qqmm(x, *packed, rhs_indices=rows, mode=mode)
+"""
+
+
+@OPS.add("qqmm gather_qqmm", examples=30)
+def _qqmm(draw: Draw, name: str) -> Case:
+    k, experts, tokens = 64 * whole(draw, 1, 2), whole(draw, 1, 4), whole(draw, 1, 7)
+    inputs: dict[str, Any] = {"mode": one_of(draw, "nvfp4", "mxfp8")}
+    if name == "qqmm":
+        inputs |= {"w": _operand(draw, "float32", (8, k)), "x": _operand(draw, "float32", (tokens, k))}
+        return Case(Program(_QQMM, inputs), tolerance="quantized_matmul", magnitude=np.float64(6.0 * k))
+    rows = np.random.default_rng(whole(draw, 0, 9999)).integers(0, experts, tokens).astype(np.uint32)
+    inputs |= {"w": _operand(draw, "float32", (experts, 8, k)), "x": _operand(draw, "float32", (tokens, 1, k))}
+    inputs["rows"] = Array.of(rows)
+    return Case(Program(_GATHER_QQMM, inputs), tolerance="gather_qmm", magnitude=np.float64(6.0 * k))
+
+
 @OPS.add("gather_mm", examples=30)
 def _gather_mm(draw: Draw, name: str) -> Case:
     experts, tokens, k = whole(draw, 1, 4), whole(draw, 1, 7), _side(draw)
