@@ -69,6 +69,8 @@ NAMES: dict[str, str] = {
         "save savez savez_compressed save_safetensors save_gguf".split(),
         "a file is replaced when its new content is complete",
     ),
+    **dict.fromkeys("qqmm gather_qqmm".split(), "any number of rows on CPUs"),
+    **dict.fromkeys("distributed.is_available distributed.init".split(), _NO_ALONE),
     "load": "corrupt files are errors in words, float64 tensors and crowds of open files work",
 }
 """Name to reason, for names whose calls are all taken but whose answers differ somewhere."""
