@@ -14,7 +14,6 @@ from outlive.check.program_file import ProgramFile
 from outlive.check.report import decode_schedule
 from outlive.io.errors import UserError
 
-
 TABLE_HEAD = """# Mutants
 
 Known faults of the runtime, each switched on in turn while the checker runs its battery of small programs: how many
