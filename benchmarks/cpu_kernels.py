@@ -26,7 +26,7 @@ import numpy as np
 from outlive.backends.cpu import executor
 from outlive.backends.cpu.features import features
 from outlive.backends.cpu.pool import thread_count
-from tests.cpu_kernels.support import BF16, quantized, words_of
+from tests.cpu_kernels.support import BF16, FORMATS, coded, quantized, words_of
 
 rng = np.random.default_rng(0)
 
@@ -71,11 +71,11 @@ class Bench:
         return sorted(times)
 
     def row(
-        self, name: str, op: str, reads: list, out: np.ndarray, work: float, unit: str, peer=None, **params
+        self, name: str, op: str, reads: list, out: np.ndarray | list, work: float, unit: str, peer=None, **params
     ) -> None:
         if not self.wanted(name):
             return
-        words = words_of(op, reads, [out], **params)
+        words = words_of(op, reads, out if isinstance(out, list) else [out], **params)
         if words is None:
             print(f"{name:36s} no compiled kernel")
             return
@@ -132,6 +132,38 @@ def products(b: Bench) -> None:
             out = np.empty((rows, 2048), dtype)
             b.row(f"matmul_{name}_M{rows}", "matmul", [a, m], out, m.nbytes, "B/s(weights)")
             b.row(f"matmul_{name}_transposed_M{rows}", "matmul", [a, m.T], out, m.nbytes, "B/s(weights)")
+
+
+def formats(b: Bench) -> None:
+    """Weights of the formats that are not affine of 2, 4 or 8 bits; chosen experts; bfloat16 products of many rows."""
+    for mode, width, group in FORMATS:
+        if not b.wanted(f"qmm_{mode}{width}"):
+            continue
+        w = coded(rng, mode, width, group, (2048, 2048))
+        for rows in (1, 16, 256):
+            x, out = normal(rows, 2048, dtype=BF16), np.empty((rows, 2048), BF16)
+            name = f"qmm_{mode}{width}_M{rows}"
+            b.row(name, "quantized_matmul", [x, *w.parts], out, 2 * rows * 2048 * 2048, "FLOP/s", **w.params)
+    if b.wanted("experts"):
+        w = coded(rng, "affine", 4, 64, (32, 512, 1024))
+        for count in (8, 512):
+            x, out = normal(count, 1, 1024, dtype=BF16), np.empty((count, 1, 512), BF16)
+            left, right = np.arange(count, dtype=np.uint32), rng.integers(0, 32, count).astype(np.uint32)
+            b.row(f"experts_32_M{count}", "gather_qmm", [x, *w.parts, left, right], out,
+                  2 * count * 512 * 1024, "FLOP/s", **w.params, scaled=False, sorted=False)  # fmt: skip
+    for n in (64, 1024):
+        a, m = normal(n, n, dtype=BF16), normal(n, n, dtype=BF16)
+        b.row(f"matmul_bf16_{n}", "matmul", [a, m], np.empty((n, n), BF16), 2 * n**3, "FLOP/s")
+
+
+def gated_delta(b: Bench) -> None:
+    for length in (1, 256):
+        q, keys = (normal(1, length, 16, 128, dtype=BF16) for _ in range(2))
+        v, beta = normal(1, length, 32, 128, dtype=BF16), rng.random((1, length, 32)).astype(BF16)
+        keys = (keys / 16).astype(BF16)
+        gamma, state = rng.uniform(0.9, 1, (1, length, 32)).astype(np.float32), np.zeros((1, 32, 128, 128), np.float32)
+        b.row(f"gated_delta_T{length}", "gated_delta_update", [q, keys, v, gamma, beta, state],
+              [np.empty_like(v), np.empty_like(state)], length, "tokens/s", has_mask=False)  # fmt: skip
 
 
 def attention(b: Bench) -> None:
@@ -197,7 +229,7 @@ def main() -> None:
     executor.start()
     print(f"{platform.machine()} {features().cpu}, {thread_count()} threads, vnni {features().vnni}, tiles {features().amx}, "
           f"Python {platform.python_version()}, NumPy {np.__version__}, LLVM {llvm.llvm_version_info}")  # fmt: skip
-    for group in (elementwise, products, attention, decode_step):
+    for group in (elementwise, products, formats, gated_delta, attention, decode_step):
         group(b)
     if b.options.json:
         Path(b.options.json).write_text(json.dumps(b.rows, indent=1))
