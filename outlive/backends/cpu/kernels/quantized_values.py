@@ -69,9 +69,9 @@ def format_of(reads: list, params: Any) -> Format | None:
 
 
 def _codes(k: Emitter, bits: int, words: Value, first_byte: Value) -> Value:
-    """16 codes from a byte on, as 32-bit integers; no byte past the last code is read."""
+    """16 codes from a byte on, as integers of 32 bits, or of 8; no byte past the last code is read."""
     if bits == 8:
-        return k.load(words, first_byte, _UINT8, LANES).convert(I32, signed=False)
+        return k.load(words, first_byte, _UINT8, LANES)
     size = 2 * bits
     held = k.load(k.address(words, first_byte), 0, _UINT8, size)
     # each lane sees the two bytes that its code lies in
@@ -94,9 +94,10 @@ def _fp4(k: Emitter, codes: Value) -> Value:
 
 
 def fp8(k: Emitter, codes: Value) -> Value:
-    """E4M3 codes (32-bit integers) as float32: their bits are those of a half 2^8 times smaller, save NaN."""
+    """E4M3 codes (integers) as float32: their bits are those of a half 2^8 times smaller, save NaN."""
+    codes = codes.convert(I16, signed=False)
     magnitude = codes & 0x7F
-    half = ((magnitude << 7) | ((codes & 0x80) << 8)).convert(I16).bitcast(HALF)
+    half = ((magnitude << 7) | ((codes & 0x80) << 8)).bitcast(HALF)
     value = Value(k, k.b.fpext(half.ir, vector(FLOAT, codes.lanes))) * 256.0
     return k.select(magnitude.equals(0x7F), float("nan"), value)
 
@@ -123,7 +124,7 @@ def group_values(k: Emitter, f: Format, words: Value, scales: Value, biases: Val
     for n in range(0, f.group, LANES):
         codes = _codes(k, f.bits, words, group * (f.group * f.bits // 8) + n * f.bits // 8)
         if bias is not None:
-            made.append(k.fma(scale, codes.convert(FLOAT), bias))
+            made.append(k.fma(scale, codes.convert(I32, signed=False).convert(FLOAT), bias))
         else:
             made.append((fp8(k, codes) if f.mode == "mxfp8" else _fp4(k, codes)) * scale)
     return made
