@@ -151,7 +151,10 @@ def completion(
             raise UserError(f"there is no completion for {shell!r}; choose bash, zsh or fish")
         from typer.completion import get_completion_script
 
-        print(get_completion_script(prog_name="outlive", complete_var="_OUTLIVE_COMPLETE", shell=shell))
+        app_name = "outlive"
+        # The name under which typer asks for completions of a program.
+        variable = f"_{app_name}_complete".upper()
+        print(get_completion_script(prog_name=app_name, complete_var=variable, shell=shell))
 
 
 def main() -> None:
