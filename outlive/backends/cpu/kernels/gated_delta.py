@@ -169,8 +169,10 @@ def _write(k: Emitter, t: _Types) -> None:
 def _select(reads: list, writes: list, params: Any) -> Selection | None:
     q, key, v, gamma, beta, state, *rest = (r.layout for r in reads)
     out, last = (w.layout for w in writes)
-    kinds = [STORAGES.get(a.dtype.name) for a in (q, gamma, beta)]
-    if any(kind is None or kind.compute != FLOAT for kind in kinds) or state.dtype.name != "float32":
+    values, gamma_type, beta_type = (STORAGES.get(a.dtype.name) for a in (q, gamma, beta))
+    if values is None or gamma_type is None or beta_type is None or state.dtype.name != "float32":
+        return None
+    if any(kind.compute != FLOAT for kind in (values, gamma_type, beta_type)):
         return None
     if any(a.dtype.name != q.dtype.name for a in (key, v, out)) or not all(
         a.contiguous for a in (state, out, last, *rest)
@@ -183,7 +185,7 @@ def _select(reads: list, writes: list, params: Any) -> Selection | None:
     neighbours = (q, key, v, gamma) if by_key else (q, key, v)
     if any(a.strides[-1] != 1 and a.shape[-1] > 1 for a in neighbours):
         return None
-    t = _Types(*kinds, by_key, bool(rest))
+    t = _Types(values, gamma_type, beta_type, by_key, bool(rest))
     name = "_".join(
         (
             "gated_delta",

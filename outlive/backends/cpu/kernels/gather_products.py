@@ -122,8 +122,8 @@ class _Gather:
         pass_rows = k.select(many, self.many_pass, self.few_pass)
         pointers = [self.rows_in, *parts, self.rows_out]
         numbers = [high - low, columns, self.depth, pass_rows, k.constant(1)]
-        for n, value in enumerate([*(k.address_number(p) for p in pointers), *numbers]):
-            k.store(self.inner_args, n, value, _INT64)
+        for word, value in enumerate([*(k.address_number(p) for p in pointers), *numbers]):
+            k.store(self.inner_args, word, value, _INT64)
         k.call_kernel(k.select(many, self.many, self.few), self.inner_args)
         with k.loop(low, high) as n:
             i, row = self.place(first, n)
@@ -167,9 +167,11 @@ def _index_layout(left: Any, right: Any) -> tuple[int, list[int], list[int]] | N
 def _select(reads: list, writes: list, params: Any) -> Selection | None:
     *product, left, right = reads
     x, w, out = product[0].layout, product[1].layout, writes[0].layout
-    kinds = [STORAGES.get(i.layout.dtype.name) for i in (left, right)]
+    left_type, right_type = (STORAGES.get(i.layout.dtype.name) for i in (left, right))
     indices = _index_layout(left.layout, right.layout)
-    if any(i is None or i.name not in _INDEX_TYPES for i in kinds) or indices is None:
+    if left_type is None or right_type is None or indices is None:
+        return None
+    if left_type.name not in _INDEX_TYPES or right_type.name not in _INDEX_TYPES:
         return None
     if not params.transpose or params.scaled:
         return None
@@ -182,7 +184,7 @@ def _select(reads: list, writes: list, params: Any) -> Selection | None:
     few, many = (select_rows(product, params, n, columns, depth) for n in (1, _BLOCK_ROWS))
     if few is None or many is None:
         return None
-    s = _Shape(len(product) - 1, STORAGES[x.dtype.name].bytes, kinds[0], kinds[1])
+    s = _Shape(len(product) - 1, STORAGES[x.dtype.name].bytes, left_type, right_type)
     row_bytes = [p.layout.shape[-1] * STORAGES[p.layout.dtype.name].bytes for p in product[1:]]
     chosen = min(count, experts) + count * rows // _BLOCK_ROWS
     panels = max(1, min(-(-PARTS_PER_THREAD * thread_count() // chosen), columns // _PANEL_COLUMNS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from llvmlite import ir
 
@@ -32,10 +33,16 @@ def _write_slice_update(k: Emitter, index: Storage) -> None:
         k.call("llvm.memcpy.p0.p0.i64", ir.VoidType(), [place, source, block_bytes, Value(k, ir.Constant(I1, 0))])
 
 
-def _select_slice_update(reads: list, writes: list, params: object) -> Selection | None:
+def _select_slice_update(reads: list, writes: list, params: Any) -> Selection | None:
     update, start, out = reads[0].layout, reads[1].layout, writes[0].layout
     storage, index = STORAGES.get(out.dtype.name), STORAGES.get(start.dtype.name)
-    if storage is None or start.dtype.name not in _INDEX_TYPES or len(params.axes) != 1 or not out.size:
+    if (
+        storage is None
+        or index is None
+        or start.dtype.name not in _INDEX_TYPES
+        or len(params.axes) != 1
+        or not out.size
+    ):
         return None
     if not (update.contiguous and out.contiguous) or update.dtype.name != out.dtype.name:
         return None
