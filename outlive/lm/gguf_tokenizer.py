@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from outlive.lm.errors import ModelError
 from outlive.lm.metadata import Metadata
-from outlive.lm.tokenizer import TURN_ENDS, byte_level_bytes
+from outlive.lm.tokenizer import TURN_ENDS, WORD_SPACE, byte_level_bytes, sentencepiece_bytes
 
 if TYPE_CHECKING:
     import tokenizers
 
 # Types of tokens in `tokenizer.ggml.token_type`.
-_CONTROL, _USER_DEFINED = 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
 # How text is cut before merges apply, after `tokenizer.ggml.pre`. Each is a published property of its vocabulary: cut
 # every digit off first or not, then GPT-2's own pattern (None) or the one given.
@@ -43,21 +43,23 @@ _CUTS = {
 
 
 class GGUFTokenizer:
-    """A :class:`outlive.lm.tokenizer.Tokenizer` from a vocabulary of byte pairs.
+    """A :class:`outlive.lm.tokenizer.Tokenizer` from a vocabulary of byte pairs (``gpt2``) or of SentencePiece
+    (``llama``).
 
     Raises:
         ModelError: for a kind of vocabulary that is not supported, or one that contradicts itself.
     """
 
-    drops_first_space = False
-
     def __init__(self, metadata: Metadata) -> None:
         self._where = metadata.where
         kind = metadata.text("tokenizer.ggml.model")
-        if kind != "gpt2":
+        if kind not in ("gpt2", "llama"):
             raise ModelError(
-                f"{self._where} has a tokenizer of the kind {kind!r}; only 'gpt2' (byte pairs) is supported"
+                f"{self._where} has a tokenizer of the kind {kind!r}; only 'gpt2' (byte pairs) and 'llama' (SentencePiece) "
+                "are supported"
             )
+        self._sentencepiece = kind == "llama"
+        self.drops_first_space = self._sentencepiece and metadata.flag("tokenizer.ggml.add_space_prefix", True)
         self._tokens = metadata.texts("tokenizer.ggml.tokens")
         self.size = len(self._tokens)
         self._types = [1] * self.size
@@ -65,7 +67,7 @@ class GGUFTokenizer:
             self._types = metadata.integers("tokenizer.ggml.token_type", self.size)
         self.bos = metadata.index("tokenizer.ggml.bos_token_id", self.size)
         self.eos = metadata.index("tokenizer.ggml.eos_token_id", self.size)
-        self._adds_bos = metadata.flag("tokenizer.ggml.add_bos_token", False)
+        self._adds_bos = metadata.flag("tokenizer.ggml.add_bos_token", self._sentencepiece)
         self._library = self._build(metadata)
         self.ends = self._find_ends(metadata)
 
@@ -83,11 +85,15 @@ class GGUFTokenizer:
     def serialized(self) -> str:
         """The same as a tokenizer.json."""
         import tokenizers
-        from tokenizers.decoders import ByteLevel
+        from tokenizers.decoders import ByteFallback, ByteLevel, Fuse, Replace, Sequence, Strip
         from tokenizers.processors import TemplateProcessing
 
         library = tokenizers.Tokenizer.from_str(self._library.to_str())
-        library.decoder = ByteLevel()
+        if self._sentencepiece:
+            steps = [Replace(WORD_SPACE, " "), ByteFallback(), Fuse()]
+            library.decoder = Sequence([*steps, Strip(" ", 1, 0)] if self.drops_first_space else steps)
+        else:
+            library.decoder = ByteLevel()
         if self._adds_bos and self.bos is not None:
             name = self.token_text(self.bos)
             library.post_processor = TemplateProcessing(single=f"{name} $A", special_tokens=[(name, self.bos)])
@@ -100,7 +106,7 @@ class GGUFTokenizer:
         text = self._tokens[token]
         if self._types[token] == _USER_DEFINED:
             return text.encode()
-        return byte_level_bytes(text)
+        return sentencepiece_bytes(text) if self._sentencepiece else byte_level_bytes(text)
 
     def token_text(self, token: int | None) -> str:
         """The token as the vocabulary writes it, such as ``<|im_end|>``; empty for None."""
@@ -121,18 +127,20 @@ class GGUFTokenizer:
 
     def _build(self, metadata: Metadata) -> tokenizers.Tokenizer:
         import tokenizers  # 20 ms that only a loaded model needs
-        from tokenizers.models import BPE
 
-        cut = self._cut(metadata)
         vocabulary = {text: index for index, text in enumerate(self._tokens)}
         if len(vocabulary) != self.size:
             raise ModelError(f"{self._where}: its vocabulary has {self.size - len(vocabulary)} tokens twice")
-        merges = [self._merge(line) for line in metadata.texts("tokenizer.ggml.merges")]
         try:
-            library = tokenizers.Tokenizer(BPE(vocab=vocabulary, merges=merges, ignore_merges=cut.ignore_merges))
+            library = (
+                self._build_pieces(metadata, vocabulary)
+                if self._sentencepiece
+                else self._build_pairs(metadata, vocabulary)
+            )
+        except ModelError:
+            raise
         except Exception as error:  # the library raises plain Exception for merges outside the vocabulary
             raise ModelError(f"{self._where}: its merges do not fit its vocabulary ({error})") from error
-        library.pre_tokenizer = _pre_tokenizer(cut)
         whole = {_CONTROL: True, _USER_DEFINED: False}
         library.add_tokens(
             [
@@ -141,6 +149,39 @@ class GGUFTokenizer:
                 if kind in whole
             ]
         )
+        return library
+
+    def _build_pairs(self, metadata: Metadata, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+        from tokenizers import Tokenizer
+        from tokenizers.models import BPE
+
+        cut = self._cut(metadata)
+        merges = [self._merge(line) for line in metadata.texts("tokenizer.ggml.merges")]
+        library = Tokenizer(BPE(vocab=vocabulary, merges=merges, ignore_merges=cut.ignore_merges))
+        library.pre_tokenizer = _pre_tokenizer(cut)
+        return library
+
+    def _build_pieces(self, metadata: Metadata, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
+        """SentencePiece joins the neighbours whose union has the highest score: byte pairs whose merges are all ways to
+        cut a token into two, the best token first."""
+        from tokenizers import Tokenizer
+        from tokenizers.models import BPE
+        from tokenizers.normalizers import Prepend, Replace, Sequence
+
+        scores = metadata.numbers("tokenizer.ggml.scores", self.size)
+        joined = {text: scores[i] for i, text in enumerate(self._tokens) if self._types[i] in (_NORMAL, _USER_DEFINED)}
+        merges = [
+            (-score, text[:cut], text[cut:])
+            for text, score in joined.items()
+            for cut in range(1, len(text))
+            if text[:cut] in joined and text[cut:] in joined
+        ]
+        merges.sort(key=lambda merge: merge[0])
+        unknown = next((text for text, kind in zip(self._tokens, self._types, strict=True) if kind == _UNKNOWN), None)
+        pairs = [(left, right) for _, left, right in merges]
+        library = Tokenizer(BPE(vocab=vocabulary, merges=pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+        spaces = Replace(" ", WORD_SPACE)
+        library.normalizer = Sequence([Prepend(WORD_SPACE), spaces]) if self.drops_first_space else spaces
         return library
 
     def _cut(self, metadata: Metadata) -> _Cut:

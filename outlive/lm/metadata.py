@@ -106,6 +106,15 @@ class Metadata:
             raise self._wrong(key, value, f"a list of {length} integers")
         return value.tolist()
 
+    def numbers(self, key: str, length: int) -> list[float]:
+        """A list of ``length`` finite numbers."""
+        value = self._get(key, _MISSING)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf" or len(value) != length:
+            raise self._wrong(key, value, f"a list of {length} numbers")
+        if not np.isfinite(value).all():
+            raise self._wrong(key, value, "a list of finite numbers")
+        return value.tolist()
+
     def _get(self, key: str, default: Any) -> Any:
         value = self._values.get(key)
         if value is None:  # a config.json writes null for what is not set

@@ -109,7 +109,7 @@ BROKEN = {
     "experts": ({"metadata": {"llama.expert_count": 8}}, "mixtures of experts"),
     "epsilon": ({"metadata": {"llama.attention.layer_norm_rms_epsilon": float("nan")}}, "not a positive number"),
     "vocabulary": ({"metadata": {"tokenizer.ggml.tokens": ["a", "b"]}}, "not a list of 2 integers"),
-    "tokenizer kind": ({"metadata": {"tokenizer.ggml.model": "llama"}}, "tokenizer of the kind 'llama'"),
+    "tokenizer kind": ({"metadata": {"tokenizer.ggml.model": "rwkv"}}, "tokenizer of the kind 'rwkv'"),
     "token id": ({"metadata": {"tokenizer.ggml.eos_token_id": 4000}}, "not an index below 264"),
     "template": ({"metadata": {"tokenizer.chat_template": "{% for"}}, "chat template does not compile"),
 }

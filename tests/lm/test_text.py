@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gguf
 import numpy as np
 import pytest
@@ -142,3 +144,66 @@ def test_every_rule_keeps_the_text(rule, text):
 def test_the_keys_are_the_librarys():
     assert gguf.Keys.Tokenizer.PRE == "tokenizer.ggml.pre"
     assert gguf.Keys.Tokenizer.EOT_ID == "tokenizer.ggml.eot_token_id"
+
+
+PIECES = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"\u2581abch",
+          "ab", "bc", "abc", "\u2581a", "\u2581\u2581", "ca", "\u2581ab", "abca"]  # fmt: skip
+PIECE_SCORES = np.array([0.0] * 259 + [-9.0, -6.0, -7.0, -8.0, -10.0, -1.5, -1.0, -4.0, -2.0, -5.0, -2.5, -3.0, -3.5])
+PIECE_TYPES = [2, 3, 3] + [6] * 256 + [1] * (len(PIECES) - 259)
+
+
+def pieces_tokenizer(**changes) -> GGUFTokenizer:
+    values = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": PIECES,
+        "tokenizer.ggml.scores": PIECE_SCORES,
+        "tokenizer.ggml.token_type": np.array(PIECE_TYPES, np.int32),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+    }
+    return GGUFTokenizer(Metadata(values | changes, "m.gguf"))
+
+
+def joined_by_score(text: str) -> list[str]:
+    """SentencePiece's rule, step by step: join the neighbours whose union has the highest score, the first of equals."""
+    score = {piece: PIECE_SCORES[i] for i, piece in enumerate(PIECES) if PIECE_TYPES[i] == 1}
+    symbols = list(text)
+    while True:
+        unions = [(-score[a + b], i) for i, (a, b) in enumerate(itertools.pairwise(symbols)) if a + b in score]
+        if not unions:
+            break
+        at = min(unions)[1]
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+    return [
+        piece
+        for symbol in symbols
+        for piece in ([symbol] if symbol in score else [f"<0x{b:02X}>" for b in symbol.encode()])
+    ]
+
+
+@given(st.text("abc h\u00e9", max_size=25))
+def test_pieces_join_as_sentencepiece_joins_them(text):
+    tokenizer = pieces_tokenizer()
+    expected = joined_by_score("\u2581" + text.replace(" ", "\u2581")) if text else []
+    ids = tokenizer.encode(text)
+    assert [PIECES[token] for token in ids] == ["<s>", *expected]
+
+
+@given(st.text())
+def test_text_survives_the_round_trip_through_pieces(text):
+    tokenizer = pieces_tokenizer(**{"tokenizer.ggml.add_space_prefix": False})
+    assert not tokenizer.drops_first_space
+    kept = text.replace("\u2581", " ")  # the sign for a space is a space
+    assert decode(tokenizer, tokenizer.encode(text)) == kept
+
+
+def test_the_space_before_the_first_word_is_not_shown():
+    tokenizer = pieces_tokenizer()
+    assert decode(tokenizer, tokenizer.encode("ab ca")) == "ab ca"
+
+
+def test_scores_that_are_missing_or_no_numbers_are_refused():
+    with pytest.raises(ModelError, match=r"no metadata 'tokenizer\.ggml\.scores'"):
+        pieces_tokenizer(**{"tokenizer.ggml.scores": None})
+    with pytest.raises(ModelError, match="finite numbers"):
+        pieces_tokenizer(**{"tokenizer.ggml.scores": PIECE_SCORES * np.nan})
