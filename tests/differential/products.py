@@ -118,7 +118,8 @@ def _conv(draw: Draw, name: str, dims: int) -> Case:
         options["padding"] = whole(draw, 0, min(window) - 1)  # beyond the window the reference cuts too much
     if dims == 1:
         options = {key: value if isinstance(value, int) else value[0] for key, value in options.items()}
-    magnitude = np.float64(4.0 * channels * np.prod(window))
+    # Twice the largest sum of magnitudes: the reference adds hundreds of terms one after the other.
+    magnitude = np.float64(8.0 * channels * np.prod(window))
     return Case(Call(name, (x, w), options), magnitude=magnitude, tolerance="conv2d")
 
 
@@ -138,7 +139,7 @@ def _conv_general(draw: Draw, name: str) -> Case:
         "stride": one_of(draw, 1, (2, 1)), "padding": padding, "kernel_dilation": one_of(draw, 1, (1, 2)),
         "input_dilation": one_of(draw, 1, (2, 1)), "flip": draw(st.booleans()),
     }  # fmt: skip
-    return Case(Call(name, (x, w), options), magnitude=np.float64(108.0), tolerance="conv2d")
+    return Case(Call(name, (x, w), options), magnitude=np.float64(216.0), tolerance="conv2d")
 
 
 @OPS.add("hadamard_transform")

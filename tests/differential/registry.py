@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,7 +110,8 @@ def wide(value: Array) -> np.ndarray:
 
 def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """NumPy's result without its warnings; None where NumPy raises."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             return function(*args, **kwargs)
         except (ValueError, IndexError, TypeError):
