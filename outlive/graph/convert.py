@@ -23,6 +23,8 @@ _LIMITS = {
 
 def to_storage(values: np.ndarray, dtype: Dtype) -> np.ndarray:
     """Host values converted to the storage form of `dtype` (bfloat16: rounded to nearest even, as uint16)."""
+    if values.dtype.kind == "c" and dtype.storage.kind not in "cb":
+        values = values.real
     if dtype is not dtypes.bfloat16:
         return values.astype(dtype.storage, copy=False)
     from outlive.backends.cpu.reference import float32_to_bfloat16

@@ -196,10 +196,10 @@ def _diff(draw: Draw, name: str) -> Case:
 
 @OPS.add("trace")
 def _trace(draw: Draw, name: str) -> Case:
-    a = array(draw, one_of(draw, "float32", "int32", "int8"), shape(draw, rank_min=1), special=False)
+    a = array(draw, one_of(draw, "float32", "int32", "int8"), shape(draw, rank_min=1, side_min=1), special=False)
     of = a.resolved().shape
-    # An offset beyond the matrix makes the reference sum for ever.
-    offset = 0 if len(of) < 2 else whole(draw, -of[0], of[1])
+    # An offset beyond the matrix, or a matrix without rows, makes the reference sum for ever.
+    offset = 0 if len(of) < 2 else whole(draw, 1 - of[0], of[1] - 1)
     dtype = one_of(draw, None, Dtype("float32"))
     return Case(Call(name, (a, offset), {"dtype": dtype}), tolerance="sum", magnitude=np.float64(200.0))
 
