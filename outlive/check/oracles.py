@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from outlive.backends.sim.scheduler import Violation
+from outlive.check.surroundings import forget_traces
 from outlive.runtime.buffer import Data
 from outlive.runtime.ledger import CATEGORIES
 
@@ -82,10 +83,13 @@ def check_after_end(world: World) -> None:
 
     runtime = world.runtime
     list.clear(random.state)
+    forget_traces()
     state._constants.clear()
     state._refresh()
     runtime.synchronize()
     runtime.synchronize()
+    if any(device.ledger.live for device in world.devices):
+        gc.collect()  # arrays in cycles are gone only now
     world.scheduler.next_event = 1 << 60
     with runtime.lock:
         runtime.drain()

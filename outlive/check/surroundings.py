@@ -12,6 +12,7 @@ from typing import Any
 
 from outlive.backends.sim.fields import active, instrumented
 from outlive.backends.sim.scheduler import Violation
+from outlive.transforms.compile import _Function as Function
 
 _LOCK_TYPES = (type(threading.Lock()), type(threading.RLock()))
 
@@ -40,6 +41,9 @@ def kept_apart(platform: Any) -> Iterator[None]:
     """Module locks are the platform's inside, and random numbers start from a fixed key."""
     from outlive.ops import random
 
+    traces = [(function, function.entries) for function in _compiled]
+    for function, _ in traces:
+        function.entries = {}
     saved = [(module, name, getattr(module, name)) for module, name in _locks or module_locks()]
     # the methods of the plain list: those of the state would make a key where there is none
     key, clock = list.copy(random.state), random.time
@@ -52,6 +56,8 @@ def kept_apart(platform: Any) -> Iterator[None]:
     finally:
         for module, name, lock in saved:
             setattr(module, name, lock)
+        for function, entries in traces:
+            function.entries = entries
         random.time = clock
         list.clear(random.state)
         list.extend(random.state, key)
@@ -89,8 +95,16 @@ def limited(seconds: float, clock: str = "real") -> Iterator[None]:
 
 
 _depth = [0]
+_compiled: list[Any] = []
+"""Compiled functions that were made before the exploration: each schedule traces them anew, and keeps no trace of theirs."""
 _locks: list[tuple[Any, str]] = []
 """The module locks, looked up once for an exploration."""
+
+
+def forget_traces() -> None:
+    """Drop what compiled functions traced in this schedule."""
+    for function in _compiled:
+        function.entries.clear()
 
 
 @contextlib.contextmanager
@@ -105,6 +119,7 @@ def exploring() -> Iterator[None]:
     _depth[0] += 1
     was_enabled = gc.isenabled()
     _locks[:] = module_locks()
+    _compiled[:] = [o for o in gc.get_objects() if type(o) is Function]
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -114,6 +129,7 @@ def exploring() -> Iterator[None]:
     finally:
         _depth[0] -= 1
         _locks.clear()
+        _compiled.clear()
         gc.unfreeze()
         if was_enabled:
             gc.enable()
