@@ -263,6 +263,29 @@ def limits_are_kept() -> Any:
     return seen
 
 
+def runs_ahead() -> Any:
+    """Many small evaluations without a wait: how far the host runs ahead of the device is bounded."""
+    x = mx.arange(6, dtype=mx.float32)
+    for _ in range(30):
+        x = mx.add(x, 1)
+        mx.async_eval(x)
+    return x
+
+
+def serialized_scope() -> Any:
+    """Inside a serialized scope no other work is in flight, and none is left when it ends."""
+    a = mx.new_stream(mx.default_device())
+    x = mx.add(mx.arange(6, dtype=mx.float32), 1, stream=a)
+    mx.async_eval(x)
+    idle = []
+    with execution.serialized():
+        idle.append(all(not s.outstanding for s in state.runtime.streams))
+        y = mx.multiply(x, 2, stream=a)
+        mx.async_eval(y)
+    idle.append(all(not s.outstanding for s in state.runtime.streams))
+    return idle, x, y
+
+
 def inside() -> Any:
     """An op that synchronizes in the middle of its encoding."""
     stream = mx.default_stream(mx.default_device())
@@ -465,9 +488,16 @@ SCENARIOS = (
             compiled_views,
             reuses_in_order,
             limits_are_kept,
+            runs_ahead,
+            serialized_scope,
         )
     ),
 )
+
+
+def battery_profile(index: int) -> str:
+    """The profile that program number `index` runs under: the CPU device's own queues now and then."""
+    return "cpu" if index % 5 == 4 else "sim"
 
 
 def battery(index: int) -> Scenario:

@@ -11,7 +11,7 @@ from outlive.backends.sim.arena import PATTERNS
 from outlive.backends.sim.choices import RandomChoices
 from outlive.check.explore import expect, judge, schedule_seed
 from outlive.check.mutants import MUTANTS, PENDING, Mutant
-from outlive.check.scenarios import Scenario, battery
+from outlive.check.scenarios import Scenario, battery, battery_profile
 from outlive.check.schedule import run_schedule
 from outlive.check.surroundings import exploring
 
@@ -56,6 +56,7 @@ def hunt(mutant: Mutant, seed: int, limit: int = LIMIT_SCHEDULES) -> tuple[int |
             outcome = run_schedule(
                 scenario.program,
                 choices,
+                profile=battery_profile(index),
                 poison=PATTERNS[index % len(PATTERNS)],
                 cap=scenario.cap,
                 limit_steps=LIMIT_STEPS_TRIAL,

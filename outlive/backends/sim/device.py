@@ -18,9 +18,10 @@ from outlive.backends.sim.profiles import Profile
 from outlive.backends.sim.scheduler import Violation
 from outlive.backends.sim.witness import Witness
 from outlive.runtime.allocator import Allocator
-from outlive.runtime.builtin import Workspaced
+from outlive.runtime.builtin import BYTE, Workspaced
 from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
+from outlive.runtime.stream import LIMIT_RUN_AHEAD
 
 if TYPE_CHECKING:
     from outlive.runtime.buffer import Buffer, Operand
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 SELECTED = "sim"
 """The launch of every record: one that is not None, so that the encoder takes its short way too."""
 
+
+SLACK_RUN_AHEAD = 2
+"""Command buffers beyond the runtime's limit that each thread may have committed before it looks at the limit."""
 
 BROKEN_EVERY = 4
 """One in so many failing allocations fails with another error than a want of memory."""
@@ -236,6 +240,8 @@ class SimDevice(SimMemory):
     def commit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
         stream.pending.append(command_buffer)
         self.committed[command_buffer] = len(command_buffer.handlers)
+        watched(self, lambda: self._check_scratch(command_buffer))
+        watched(self, lambda: self._check_run_ahead(stream))
         watched(self, lambda: self._submit(stream, command_buffer))
 
     def _submit(self, stream: Stream, command_buffer: CommandBuffer) -> None:
@@ -277,6 +283,24 @@ class SimDevice(SimMemory):
         if limit and count > limit:
             raise Violation(
                 "profile", f"{command_buffer!r} names {count} buffers; the driver allows {limit}.", "commit earlier"
+            )
+
+    def _check_scratch(self, command_buffer: CommandBuffer) -> None:
+        for launch, kernel, _, writes, _ in command_buffer.records:
+            if launch is SCRATCHING and (
+                not writes or writes[-1].layout.dtype is not BYTE or writes[-1].layout.nbytes < launch.workspace
+            ):
+                raise Violation(
+                    "profile", f"{kernel.name} runs without the scratch memory that its launch asked for.", ""
+                )
+
+    def _check_run_ahead(self, stream: Stream) -> None:
+        threads = len(self.scheduler.threads)
+        if len(stream.pending) > LIMIT_RUN_AHEAD + SLACK_RUN_AHEAD * threads:
+            raise Violation(
+                "over-retention",
+                f"{len(stream.pending)} command buffers of {stream} are in flight.",
+                "no limit on run-ahead",
             )
 
     def _failed(self, queue: SimQueue, tick: int, index: int, error: BaseException) -> None:
