@@ -83,7 +83,9 @@ def _of_floats(function: Callable[..., array]) -> Callable[[array, Any], array]:
 
     def operator(self: array, other: Any) -> array:
         if not self.dtype.inexact:
-            raise ValueError(f"[divide] Quotients do not fit the {self.dtype.name} of `a /= b`; write `a = a / b` or use //=.")
+            raise ValueError(
+                f"[divide] Quotients do not fit the {self.dtype.name} of `a /= b`; write `a = a / b` or use //=."
+            )
         return function(self, other)
 
     operator.__doc__ = function.__doc__

@@ -190,7 +190,9 @@ class Allocator:
         stack.append(block)
         ledger.cached += block.size
         if ledger.cached > self.limit_cached:
-            self._give_back(ledger.cached - self.limit_cached, blocks=0)  # not `trim`: a sweep may be what brought the block here
+            self._give_back(
+                ledger.cached - self.limit_cached, blocks=0
+            )  # not `trim`: a sweep may be what brought the block here
 
     def sweep(self) -> int:
         """Move what is complete from quarantine to the cache; the number of blocks moved."""

@@ -64,7 +64,9 @@ TOLERANCES: dict[str, Tolerance] = {
     ),
     "fft": Tolerance({"*": 4}, of_magnitude=True, reason="sums of all elements of an axis, in an order that is free"),
     "linalg": Tolerance(
-        {"*": 4}, of_magnitude=True, reason="solutions carry the condition of their matrix, which the magnitude stands for"
+        {"*": 4},
+        of_magnitude=True,
+        reason="solutions carry the condition of their matrix, which the magnitude stands for",
     ),
 }
 

@@ -331,7 +331,9 @@ def test_state_machines_catch_the_fault(
 ):
     machine = fault(monkeypatch)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
-        run_state_machine_as_test(machine, settings=settings(CHECKS, max_examples=examples(5000), phases=[Phase.generate]))
+        run_state_machine_as_test(
+            machine, settings=settings(CHECKS, max_examples=examples(5000), phases=[Phase.generate])
+        )
 
 
 @pytest.mark.parametrize("n", [0, 1, 64, 65, 4096, 4097, 5000, 1 << 20, (1 << 20) + 1, 3_000_000_001])

@@ -377,7 +377,8 @@ def test_a_kernel_that_fails_in_a_program_is_named_and_other_arrays_are_not_affe
     bad, good = compiled(table, outside), table * 2.0
     for _ in range(2):
         with pytest.raises(
-            RuntimeError, match=r"\[take\] an index is out of range for axis 0 with size 4 .*float32\[4, 3\], int32\[2\].*test_compile"
+            RuntimeError,
+            match=r"\[take\] an index is out of range for axis 0 with size 4 .*float32\[4, 3\], int32\[2\].*test_compile",
         ):
             bad.tolist()
     assert good.tolist() == [[2.0] * 3] * 4

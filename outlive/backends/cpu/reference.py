@@ -1,4 +1,4 @@
-"""Runs reference kernels on NumPy (or CuPy) views: half-precision operands are raised to float32 on entry and results rounded once on exit."""
+"""Runs reference kernels on NumPy (or CuPy) views: half-precision operands are raised to float32 on entry, results rounded once on exit."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def run_reference(kernel: Any, reads: tuple[Any, ...], writes: tuple[Any, ...], 
         if getattr(kernel, "moves_bits", False):
             kernel.reference(xp, tuple(o.view for o in reads), tuple(o.view for o in writes))
             return
-        results = [
-            xp.empty(o.layout.shape, np.float32) if o.layout.dtype.half else o.view for o in writes
-        ]
+        results = [xp.empty(o.layout.shape, np.float32) if o.layout.dtype.half else o.view for o in writes]
         kernel.reference(xp, tuple(raised(o.view, o.layout.dtype) for o in reads), tuple(results))
         for operand, result in zip(writes, results, strict=True):
             if operand.layout.dtype.half:
