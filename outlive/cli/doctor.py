@@ -15,7 +15,6 @@ from outlive.lm.store import cache_folder
 _LIBRARIES = (
     "numpy",
     "ml_dtypes",
-    "numba",
     "llvmlite",
     "gguf",
     "tokenizers",

@@ -67,13 +67,15 @@ def test_a_right_numba_kernel_is_clean() -> None:
         ("forgets_one", "depends on what memory held before"),
     ],
 )
-def test_a_wrong_numba_kernel_is_found(name: str, words: str) -> None:
+def test_a_wrong_numba_kernel_is_found(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTLIVE_DOOMED", "guarded-kernel")
     report = numba_report(name)
     assert not report.ok
     assert words in report.findings[0]
 
 
-def test_a_kernel_without_end_is_found() -> None:
+def test_a_kernel_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTLIVE_DOOMED", "endless-kernel")
     report = numba_report("never_ends", timeout_s=6)
     assert "had not ended after 6 s" in report.findings[0]
 

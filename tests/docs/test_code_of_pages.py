@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -30,5 +31,8 @@ PAGES = [p for p in sorted(ROOT.glob("docs/**/*.md")) if BLOCK.search(p.read_tex
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_code_of_the_page_runs(page: Path, tmp_path: Path):
     code = f"exec(compile({program(page)!r}, {str(page)!r}, 'exec'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    doomed = {"OUTLIVE_DOOMED": "page-of-kernels"} if page.name == "checking-a-kernel.md" else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=tmp_path, env=os.environ | doomed
+    )
     assert done.returncode == 0, done.stderr
