@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.differential.registry import OPS, Case, Draw, array, axes, axis, is_float, one_of, quiet, shape, whole, wide
-from tests.reference.strategies import FLOATS, INTEGERS, REALS
+from tests.reference.strategies import FLOATS, REALS
 from tests.reference.wire import Array, Call, Dtype
 
 
