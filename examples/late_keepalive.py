@@ -34,7 +34,9 @@ class ScaleWrongly(Primitive):
             return out
         taken = unsafe.command_buffer(encoder)
         table, owner = unsafe.host_filled(encoder, np.full(layout.shape, 3.0, np.float32), layout)
-        unsafe.synchronize(encoder)  # stands for an evaluation inside: the command buffer that was taken is committed by it
+        unsafe.synchronize(
+            encoder
+        )  # stands for an evaluation inside: the command buffer that was taken is committed by it
         unsafe.dispatch_unretained(encoder, COPY, (table,), (out,))
         unsafe.attach(taken, lambda owner=owner: None)  # too late: nobody will ever run this
         return out
