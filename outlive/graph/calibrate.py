@@ -14,10 +14,10 @@ from outlive.graph.dtypes import float32
 from outlive.graph.evaluate import _encode_tape
 from outlive.graph.node import Node
 from outlive.graph.primitive import Primitive
-from outlive.host.settings import is_set
 from outlive.runtime.encoder import NEVER, Donation
 from outlive.runtime.layout import layout
 from outlive.runtime.runtime import Runtime
+from outlive.runtime.settings import is_set
 
 
 class _Source(Primitive):

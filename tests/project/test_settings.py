@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from outlive.host.settings import VARIABLES, is_set
+from outlive.runtime.settings import VARIABLES, is_set
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"OUTLIVE_[A-Z]+(?:_[A-Z]+)*")
-HEAD = "# Settings\n\nEnvironment variables that Outlive reads. Names and meanings come from `outlive/host/settings.py`.\n\n"
+HEAD = "# Settings\n\nEnvironment variables that Outlive reads. Names and meanings come from `outlive/runtime/settings.py`.\n\n"
 
 
 def page() -> str:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from outlive.backends.cpu.reference import run_reference
-from outlive.host.settings import is_set
 from outlive.runtime.allocator import ALIGNMENT, Allocator
 from outlive.runtime.buffer import Operand
 from outlive.runtime.command_buffer import COMPLETED, CommandBuffer, Record
 from outlive.runtime.errors import Failure, shapes_of
 from outlive.runtime.ledger import Ledger
 from outlive.runtime.runtime import Runtime
+from outlive.runtime.settings import is_set
 from outlive.runtime.stream import Stream
 
 LIMIT_LAUNCHES = 1 << 14
