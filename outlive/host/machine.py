@@ -16,7 +16,7 @@ from typing import Any
 
 from outlive.runtime.platform import Timeout
 
-HAND_BACK_INTERVAL_S = 5e-5
+HAND_BACK_INTERVAL_S = 5e-4
 """The interpreter's switch interval while compiled work runs beside busy Python threads, in seconds."""
 
 
