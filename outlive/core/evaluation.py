@@ -32,7 +32,11 @@ def eval(*args: Any) -> None:
     >>> mx.eval(a, {"b": [a * 2]})
     """
     nodes: list[Node] = []
-    collect_nodes(args, nodes)
+    for tree in args:
+        if type(tree) is array:
+            nodes.append(tree._node)
+        else:
+            collect_nodes(tree, nodes)
     evaluate(nodes)
 
 

@@ -255,8 +255,12 @@ class CpuDevice:
             )
         stream.runner = self.runtime.platform.thread_id()
         pending = stream.pending
+        runtime = self.runtime
         try:
-            while stream.completed < tick and pending and not self._steps_back(stream, as_worker):
+            while stream.completed < tick and pending:
+                # For a fork, and a worker for whoever waits, the runner leaves between two command buffers.
+                if runtime.paused or (as_worker and (stream.waiting or runtime.stopping)):
+                    break
                 self._run(stream, pending[0])
                 if stream.waiting:
                     self._notify(stream)
@@ -265,10 +269,6 @@ class CpuDevice:
             stream.baton.release()
             if stream.waiting or (pending and stream.worker is not None and not as_worker):
                 self._notify(stream)
-
-    def _steps_back(self, stream: Stream, as_worker: bool) -> bool:
-        """Whether the runner leaves the stream between two command buffers: for a fork, and a worker for whoever waits."""
-        return self.runtime.paused or (as_worker and (bool(stream.waiting) or self.runtime.stopping))
 
     def _notify(self, stream: Stream) -> None:
         with stream.wake:
