@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,9 +64,12 @@ def run(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Find the smallest memory cap under which the program completes.")
     ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write a timeline of the run in Perfetto's format.")
+    ] = None,
 ) -> None:
     """Run a Python program; what follows a -- goes to the program even if it looks like an option of this command."""
-    from outlive.cli.run_program import check_program, run_program
+    from outlive.cli.run_program import check_program, check_writable, run_program
 
     with reported():
         check_program(program)
@@ -75,7 +79,15 @@ def run(
             search(program, arguments or [], device)
             raise typer.Exit
         choose_device(device)
-    raise typer.Exit(run_program(program, arguments or []))
+        if trace is not None:
+            check_writable(trace)
+    if trace is None:
+        raise typer.Exit(run_program(program, arguments or []))
+    from outlive.check.timeline import timeline
+
+    with timeline(trace):
+        status = run_program(program, arguments or [])
+    raise typer.Exit(status)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

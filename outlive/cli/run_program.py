@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,16 @@ def check_program(program: str) -> None:
     """
     if not Path(program).is_file():
         raise UserError(f"there is no program file {program}; give the path of a Python file")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written after the program ran.
+
+    Raises:
+        UserError: if the folder does not exist, or the place cannot be written.
+    """
+    if not path.parent.is_dir() or path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"the timeline cannot be written to {path}; name a file in a folder that you may write to")
 
 
 def run_program(program: str, arguments: Sequence[str]) -> int:

@@ -92,6 +92,32 @@ def test_run_shows_a_syntax_error(outlive, program):
     assert "SyntaxError" in result.stderr
 
 
+def test_run_writes_a_timeline(outlive, program, tmp_path):
+    path = program("import outlive.core as mx\nmx.eval(mx.ones((3,)) + 1)")
+    result = outlive("run", "--trace", str(tmp_path / "trace.json"), path)
+    assert result.returncode == 0, result.stderr
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert any("add" in event["args"].get("kernels", ()) for event in events if "args" in event)
+
+
+def test_run_refuses_a_timeline_that_could_not_be_written(outlive, program):
+    assert_one_sentence(outlive("run", "--trace", "/nowhere/trace.json", program("")), "/nowhere/trace.json")
+
+
+def test_run_finds_the_smallest_cap_of_a_program(outlive, program):
+    path = program(
+        "import outlive.core as mx\na = mx.full((1 << 22,), 1, mx.uint8)\nmx.eval(a)\nmx.eval(a + mx.full((1 << 22,), 2, mx.uint8))"
+    )
+    result = outlive("run", "--calibrate", path)
+    assert result.returncode == 0, result.stderr
+    assert "smallest cap: " in result.stdout
+    assert "time under it: " in result.stdout
+
+
+def test_run_cannot_calibrate_a_program_that_fails(outlive, program):
+    assert_one_sentence(outlive("run", "--calibrate", program("raise SystemExit(4)")), "ends with status 4")
+
+
 def test_run_names_a_missing_program_or_device(outlive, program):
     assert_one_sentence(outlive("run", "/nowhere.py"), "no program file /nowhere.py")
     assert_one_sentence(outlive("run", "--device", "tpu", program("")), "--device is 'tpu'")
