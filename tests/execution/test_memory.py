@@ -130,7 +130,7 @@ def test_parts_of_a_snapshot_add_up_in_every_reading_beside_busy_threads():
     for thread in threads:
         thread.start()
     try:
-        assert all(_adds_up(memory.snapshot()) for _ in range(20_000))
+        assert all(_adds_up(memory.snapshot()) for _ in range(100_000))
     finally:
         stop.set()
         for thread in threads:
