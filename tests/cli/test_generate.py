@@ -224,13 +224,13 @@ def test_a_damaged_cache_of_kernels_changes_nothing(outlive, tiny_model, tmp_pat
 
 def test_no_room_under_the_cap_is_told(tiny_model, environment):
     program = (
-        "import sys; from outlive.graph.state import backend, default_device;"
-        "backend(default_device()).allocator.ledger.install(200_000);"
+        "import sys; from outlive import memory; memory.install_cap(200_000);"
         f"sys.argv = ['outlive', 'generate', {PROMPT!r}, '--model', {str(tiny_model)!r}];"
         "from outlive.cli.main import main; main()"
     )
     command = [sys.executable, "-c", program]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    own = {name: value for name, value in environment.items() if not name.startswith("OUTLIVE_CAP_")}
+    result = subprocess.run(command, env=own, capture_output=True, text=True, timeout=120, check=False)
     assert_one_sentence(result, "memory does not suffice")
 
 
